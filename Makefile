@@ -1,0 +1,61 @@
+# make demo   fresh clone → fused job, throughput, before/after picture
+# make test   fresh clone → whole test suite
+# Overridable: PYTHON, VENV, JOBS, PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS; e.g. make test PYTEST_ARGS='-m "not slow"'
+
+PYTHON      ?= python3
+VENV        ?= .venv
+JOBS        ?= 2
+PYTEST_ARGS ?=
+DEMO_ARGS   ?=
+BENCH_ARGS  ?=
+
+PY := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test lint format bench clean
+
+help:
+	@echo "make demo | test | lint | format | bench | venv | clean"
+
+# A stamp per set of extras: nothing is installed twice, and a change of pyproject.toml installs again.
+# An environment that could not be completed has no stamp, so the next call tries again.
+$(PY):
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet -e .
+	@touch $@
+
+# torch is pinned by the extra: a looser requirement may pull gigabytes of CUDA.
+$(VENV)/.test: pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet -e '.[test,dev]'
+	@touch $(VENV)/.core $@
+
+$(VENV)/.bench: pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet -e '.[bench]'
+	@touch $(VENV)/.core $@
+
+venv: $(VENV)/.test
+
+demo: $(VENV)/.core
+	$(PY) -m ndd demo $(DEMO_ARGS)
+
+test: $(VENV)/.test
+	$(PY) -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
+
+lint: $(VENV)/.test
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(VENV)/.test
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: $(VENV)/.bench
+	$(PY) -m bench $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,131 @@
+"""Fills a kernel's table: from recipes and the samples' numbers to rows of int64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..kernels.spec import KernelSpec
+from .graph import Array, Node
+from .lower import Recipe, Term, Terms, WindowRecipe
+
+Number = int | Array  # one for all samples, or one each
+
+
+class Binder:
+    """Evaluates recipes for one run of a program."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self._numbers: dict[Term, tuple[Number, Number]] = {}
+
+    def table(self, spec: KernelSpec, recipe: Recipe) -> Array:
+        """The table of one kernel: a row per sample."""
+        root = self.nodes[recipe.root]
+        rows = np.empty((root.count, len(spec.columns)), np.int64)
+        place = spec.columns
+        if recipe.flat:
+            rows[:, 0] = root.shapes.volumes
+            for k, (position, _) in enumerate(recipe.stores):
+                rows[:, place["out", k]] = self._addresses(position)
+            for k, (position, _) in enumerate(recipe.loads):
+                rows[:, place["in", k]] = self._addresses(position)
+            return rows
+        for a in spec.loop_axes:
+            rows[:, place["n", a]] = root.shapes.rows[:, a]
+        for kind, accesses, operands in (
+            ("out", spec.stores, recipe.stores),
+            ("in", spec.loads, recipe.loads),
+        ):
+            for k, (position, terms) in enumerate(operands):
+                self._operand(rows, place, kind, k, position, terms, accesses[k].guarded)
+        for w, window in enumerate(recipe.windows):
+            for a, (lo, hi) in self._bounds(window, root.count).items():
+                rows[:, place["lo", w, a]] = lo
+                rows[:, place["hi", w, a]] = hi
+        for i, term in enumerate(recipe.indices):
+            if ("step", i) in place:
+                step, offset = self.numbers(term)
+                rows[:, place["step", i]] = step
+                rows[:, place["offset", i]] = offset
+        return rows
+
+    def numbers(self, term: Term) -> tuple[Number, Number]:
+        """(step, offset) of a term, per sample where samples differ."""
+        found = self._numbers.get(term)
+        if found is not None:
+            return found
+        axis, k, path = term
+        step: Number = 0 if axis is None else 1
+        offset: Number = k
+        for kind, position, d in path:
+            if kind == "broadcast":
+                moves = (self.nodes[position].shapes.rows[:, d] != 1).astype(np.int64)
+                step, offset = step * moves, offset * moves
+            else:
+                steps, offsets = self.nodes[position].params
+                if steps is not None:
+                    step, offset = step * steps[:, d], offset * steps[:, d]
+                offset = offset + offsets[:, d]
+        self._numbers[term] = (step, offset)
+        return step, offset
+
+    def _addresses(self, position: int) -> Array:
+        storage = self.nodes[position].storage
+        assert storage is not None
+        return storage.addresses
+
+    def _operand(
+        self,
+        rows: Array,
+        place: dict[tuple[str | int, ...], int],
+        kind: str,
+        k: int,
+        position: int,
+        terms: Terms,
+        guarded: bool,
+    ) -> None:
+        node = self.nodes[position]
+        assert node.storage is not None
+        strides = node.storage.strides
+        if strides is None:
+            strides = node.shapes.strides
+        first: Number = 0
+        by_axis: dict[int, Number] = {}
+        for d, term in enumerate(terms):
+            step, offset = self.numbers(term)
+            axis = term[0]
+            if axis is not None and (f"{kind}_stride", k, axis) in place:
+                by_axis[axis] = by_axis.get(axis, 0) + strides[:, d] * step
+            if not (isinstance(offset, int) and offset == 0):
+                first = first + strides[:, d] * offset
+        for axis, stride in by_axis.items():
+            rows[:, place[f"{kind}_stride", k, axis]] = stride
+        if guarded:
+            rows[:, place[kind, k]] = self._addresses(position)
+            rows[:, place[f"{kind}_first", k]] = first
+        else:
+            rows[:, place[kind, k]] = self._addresses(position) + first * node.dtype.bytes
+
+    def _bounds(self, window: WindowRecipe, count: int) -> dict[int, tuple[Array, Array]]:
+        """Per output axis, the half-open range in which all tests hold."""
+        lowest, highest = np.int64(-(2**62)), np.int64(2**62)
+        bounds = {a: (np.full(count, lowest), np.full(count, highest)) for a in window.axes}
+        never = np.zeros(count, bool)
+        extents = self.nodes[window.position].shapes.rows
+        for d, term in window.tests:
+            step, offset = (np.broadcast_to(v, count) for v in self.numbers(term))
+            n = extents[:, d]
+            moves = step != 0
+            never |= ~moves & ((offset < 0) | (offset >= n))
+            if term[0] is None:
+                continue
+            lo, hi = bounds[term[0]]
+            s = np.where(moves, step, 1)
+            # 0 <= s * o + offset < n, solved for o
+            first = np.where(s > 0, -(offset // s), -((n - 1 - offset) // -s))
+            last = np.where(s > 0, (n - 1 - offset) // s, offset // -s)
+            np.maximum(lo, np.where(moves, first, lo), out=lo)
+            np.minimum(hi, np.where(moves, last + 1, hi), out=hi)
+        lo, hi = bounds[window.axes[0]]
+        lo[never], hi[never] = 1, 0
+        return bounds

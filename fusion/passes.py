@@ -1,0 +1,151 @@
+"""Where groups end. Each rule is one function that marks values to be kept in memory, with a reason.
+
+A value that no rule marks is never stored: it lives in registers inside the kernels of its users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..kernels.expr import cost
+from .graph import Merge, Pointwise, View
+from .program import Program
+
+# A group of more nodes than this compiles slowly for no gain: 256 chained adds take 3 s to
+# compile, and a loop over more than that is bound by arithmetic, not by memory.
+MAX_GROUP_NODES = 128
+# Storing and reading back one element costs about as much as this many operations on it
+# (bench/pointwise.py: a copy of u8 or f32 through the cache against a chain of multiply-adds).
+RECOMPUTE_COST = 8
+# cat and stack of more parts than this copy each part instead of testing every position.
+MAX_MERGED_PARTS = 8
+
+Keep = dict[int, str]
+FUSIBLE = (Pointwise, View, Merge)
+
+
+def keep_outputs(program: Program, keep: Keep) -> None:
+    for p in program.outputs:
+        keep.setdefault(p, "its value is asked for")
+
+
+def keep_inputs_of_opaque(program: Program, keep: Keep) -> None:
+    for p, inputs in enumerate(program.inputs):
+        node = program.nodes[p]
+        if node.storage is not None:
+            continue
+        if not isinstance(node.static, FUSIBLE):
+            keep.setdefault(p, f"{node.op} works on memory")
+            for i in inputs:
+                keep.setdefault(i, f"{node.op} needs it in memory")
+        elif isinstance(node.static, View) and node.static.relabel and p in keep:
+            # the result is the input's memory under another shape: no kernel at all
+            for i in inputs[:1]:
+                keep.setdefault(i, f"{node.op} only renames its axes")
+
+
+def keep_across_batches(program: Program, keep: Keep) -> None:
+    """A single tensor computed for a whole batch is computed once, not once per sample."""
+    for p, inputs in enumerate(program.inputs):
+        for i in inputs:
+            if program.nodes[i].batch != program.nodes[p].batch:
+                keep.setdefault(i, "one tensor serves all samples")
+
+
+def keep_tables(program: Program, keep: Keep) -> None:
+    """Inputs that a body indexes freely must be in memory."""
+    for p, inputs in enumerate(program.inputs):
+        static = program.nodes[p].static
+        if isinstance(static, Pointwise):
+            for i in _looked_up(static):
+                keep.setdefault(inputs[i], "it is looked up by position")
+
+
+def keep_shared(program: Program, keep: Keep) -> None:
+    """A dear value that is needed at several places is computed once and stored."""
+    users = program.consumers()
+    costs = _costs(program)
+    places: list[set[tuple[int, ...]]] = [set() for _ in program.nodes]
+    for p in range(len(program.nodes) - 1, -1, -1):
+        for user in users[p]:
+            if user in keep:
+                ends: set[tuple[int, ...]] = {(user,)}
+            else:
+                ends = places[user]
+            places[p] |= {(*e, user) if _moves(program, user) else e for e in ends}
+        if p in keep or program.nodes[p].storage is not None or len(places[p]) <= 1:
+            continue
+        if costs[p] * (len(places[p]) - 1) > RECOMPUTE_COST:
+            keep[p] = f"needed at {len(places[p])} places, dearer to compute again than to store"
+            places[p] = set()
+
+
+def keep_long_chains(program: Program, keep: Keep) -> None:
+    sizes = [0] * len(program.nodes)
+    for p, inputs in enumerate(program.inputs):
+        if program.nodes[p].storage is not None:
+            continue
+        size = 1 + sum(sizes[i] for i in inputs if i not in keep)
+        while size > MAX_GROUP_NODES:
+            largest = max((i for i in inputs if i not in keep), key=lambda i: sizes[i])
+            keep[largest] = f"the group has reached {MAX_GROUP_NODES} operations"
+            size -= sizes[largest]
+        sizes[p] = size
+
+
+PASSES: tuple[Callable[[Program, Keep], None], ...] = (
+    keep_outputs,
+    keep_inputs_of_opaque,
+    keep_across_batches,
+    keep_tables,
+    keep_shared,
+    keep_long_chains,
+    keep_inputs_of_opaque,  # again, for views that the passes before have turned into results
+)
+
+
+def choose_kept(program: Program, fuse: bool, also: frozenset[int] = frozenset()) -> Keep:
+    """Positions whose value is stored, with the reason. Sources are in memory already."""
+    keep: Keep = {p: "input" for p, n in enumerate(program.nodes) if n.storage is not None}
+    if not fuse:
+        for p in range(len(program.nodes)):
+            if not _is_part(program, p):
+                keep.setdefault(p, "NDD_FUSION=0")
+    for p in also:
+        keep.setdefault(p, "it was read in an earlier run of this program")
+    for apply in PASSES:
+        apply(program, keep)
+    return keep
+
+
+def _is_part(program: Program, p: int) -> bool:
+    """A part of cat or stack has no value of its own outside its window."""
+    static = program.nodes[p].static
+    return isinstance(static, View) and bool(static.checked) and len(program.inputs[p]) == 1
+
+
+def _looked_up(static: Pointwise) -> list[int]:
+    from ..kernels.expr import walk
+
+    return [e.attr for e in walk([static.expr]) if e.op == "lookup"]
+
+
+def _moves(program: Program, p: int) -> bool:
+    """Whether a node reads its inputs at other positions than its own."""
+    static = program.nodes[p].static
+    if isinstance(static, View):
+        return not all(static.unit) or not all(static.still)
+    if isinstance(static, Pointwise):
+        return not all(static.same)
+    return True
+
+
+def _costs(program: Program) -> list[int]:
+    """Cost of computing each value from memory, capped: beyond a limit all are dear."""
+    costs = [0] * len(program.nodes)
+    for p, inputs in enumerate(program.inputs):
+        node = program.nodes[p]
+        if node.storage is None:
+            own = cost(node.static.expr) if isinstance(node.static, Pointwise) else 1
+            costs[p] = min(own + sum(costs[i] for i in inputs), 1000)
+    return costs

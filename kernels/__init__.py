@@ -1,0 +1,1 @@
+"""Element types, scalar expressions, and the two code generators with their runtimes."""

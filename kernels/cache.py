@@ -1,0 +1,78 @@
+"""Files of generated kernels: readable source, compiled code beside it, written atomically."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_MAGIC = b"ndd-kernel-1\n"
+
+
+def cache_dir() -> Path:
+    """`NDD_CACHE_DIR`, or a folder below the user's cache directory."""
+    chosen = os.environ.get("NDD_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ndd"
+
+
+def digest(*parts: str | bytes, length: int = 8) -> str:
+    """A short name for some content."""
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(part.encode() if isinstance(part, str) else part)
+        h.update(b"\0")
+    return h.hexdigest()[:length]
+
+
+@lru_cache(maxsize=None)
+def package_version(name: str) -> str:
+    """Installed version of a package, without importing it."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that no other process ever sees a part of it.
+
+    A cache that cannot be written (read-only home, full disk) is no error: it is only slower.
+    """
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as f:
+                f.write(data)
+            Path(temporary).replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+
+
+def store_object(path: Path, symbol: str, code: bytes) -> None:
+    """Keep compiled code with the name of its entry point and a checksum."""
+    body = symbol.encode() + b"\n" + code
+    write_atomically(path, _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+def load_object(path: Path) -> tuple[str, bytes] | None:
+    """Symbol and code of a kept object; None if it is absent, cut off or damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if not data.startswith(_MAGIC):
+        return None
+    checksum, _, body = data[len(_MAGIC) :].partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != checksum:
+        return None
+    symbol, _, code = body.partition(b"\n")
+    return symbol.decode(), code

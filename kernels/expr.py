@@ -1,0 +1,381 @@
+"""Scalar expressions: the meaning of an op, printed later as Numba or Triton source.
+
+An `Expr` is immutable and hash-consed, so equal expressions are one object: common
+subexpressions and cache keys come for free. Arithmetic is exactly typed (no promotion, integers
+wrap, no contraction), which is what makes both back-ends give the same bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakValueDictionary
+
+from . import dtypes as dt
+from .dtypes import DType
+
+Number = int | float | bool
+
+_interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+
+
+class Expr:
+    """One typed operation on scalars. Build it with operators and the functions of this module."""
+
+    __slots__ = ("__weakref__", "args", "attr", "dtype", "op")
+
+    op: str
+    dtype: DType
+    args: tuple[Expr, ...]
+    attr: Any
+
+    def __new__(cls, op: str, dtype: DType, args: tuple[Expr, ...] = (), attr: Any = None) -> Expr:
+        # repr keeps -0.0 and nan apart from 0.0 and other nans, which == would not
+        tag = repr(attr) if isinstance(attr, float) else attr
+        key = (op, dtype.name, args, tag)
+        found = _interned.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.op, found.dtype, found.args, found.attr = op, dtype, args, attr
+            _interned[key] = found
+        return found
+
+    def __repr__(self) -> str:
+        inner = ", ".join(map(repr, self.args))
+        attr = "" if self.attr is None else f"[{self.attr}]"
+        return f"{self.op}{attr}:{self.dtype}({inner})" if inner else f"{self.op}{attr}:{self.dtype}"
+
+    # Identity is equality (hash-consing), so the comparison operators are free to build nodes;
+    # `==` stays identity because expressions are dictionary keys: use eq() and ne().
+
+    def _binary(self, op: str, other: Expr | Number, dtype: DType | None = None) -> Expr:
+        rhs = lift(other, self.dtype)
+        if rhs.dtype is not self.dtype:
+            raise TypeError(f"{op}: operands have types {self.dtype} and {rhs.dtype}")
+        return Expr(op, dtype or self.dtype, (self, rhs))
+
+    def __add__(self, other: Expr | Number) -> Expr:
+        return self._binary("add", other)
+
+    def __sub__(self, other: Expr | Number) -> Expr:
+        return self._binary("sub", other)
+
+    def __mul__(self, other: Expr | Number) -> Expr:
+        return self._binary("mul", other)
+
+    def __truediv__(self, other: Expr | Number) -> Expr:
+        return self._binary("div", other)
+
+    def __radd__(self, other: Number) -> Expr:
+        return lift(other, self.dtype) + self
+
+    def __rsub__(self, other: Number) -> Expr:
+        return lift(other, self.dtype) - self
+
+    def __rmul__(self, other: Number) -> Expr:
+        return lift(other, self.dtype) * self
+
+    def __rtruediv__(self, other: Number) -> Expr:
+        return lift(other, self.dtype) / self
+
+    def __and__(self, other: Expr | Number) -> Expr:
+        return self._binary("and", other)
+
+    def __or__(self, other: Expr | Number) -> Expr:
+        return self._binary("or", other)
+
+    def __xor__(self, other: Expr | Number) -> Expr:
+        return self._binary("xor", other)
+
+    def __lshift__(self, other: Expr | Number) -> Expr:
+        return self._binary("shl", other)
+
+    def __rshift__(self, other: Expr | Number) -> Expr:
+        return self._binary("shr", other)
+
+    def __neg__(self) -> Expr:
+        return Expr("neg", self.dtype, (self,))
+
+    def __invert__(self) -> Expr:
+        return Expr("inv", self.dtype, (self,))
+
+    def __lt__(self, other: Expr | Number) -> Expr:
+        return self._binary("lt", other, dt.bool_)
+
+    def __le__(self, other: Expr | Number) -> Expr:
+        return self._binary("le", other, dt.bool_)
+
+    def __gt__(self, other: Expr | Number) -> Expr:
+        return self._binary("gt", other, dt.bool_)
+
+    def __ge__(self, other: Expr | Number) -> Expr:
+        return self._binary("ge", other, dt.bool_)
+
+    def to(self, dtype: DType) -> Expr:
+        """Plain conversion: integers wrap; a float must lie inside the integer's range."""
+        return cast(self, dtype)
+
+
+def const(value: Number, dtype: DType) -> Expr:
+    """A literal of the given type (floats are rounded to it now, so that keys are exact)."""
+    if dtype.is_float:
+        number: Number = float(value)
+        if dtype is not dt.float64:
+            number = float(dt.float32.np.type(number))
+    elif dtype is dt.bool_:
+        number = bool(value)
+    else:
+        number = int(value)
+    return Expr("const", dtype, attr=number)
+
+
+def lift(value: Expr | Number, dtype: DType) -> Expr:
+    """`value` as an expression of the type of its neighbour."""
+    return value if isinstance(value, Expr) else const(value, dtype)
+
+
+def body_input(i: int, dtype: DType, at: tuple[tuple[int, int], ...] = ()) -> Expr:
+    """Input `i` of an op's body; `at` pins some output axes to constants (`((axis, k), …)`)."""
+    return Expr("input", dtype, attr=(i, at))
+
+
+def at_axis(x: Expr, axis: int, k: int) -> Expr:
+    """The body input `x`, read at position `k` of `axis` whatever the output position is."""
+    if x.op != "input":
+        raise TypeError("only an input of the body can be read at another position")
+    i, at = x.attr
+    return body_input(i, x.dtype, (*at, (axis, k)))
+
+
+def index(axis: int) -> Expr:
+    """The output position along `axis`, as int32."""
+    return Expr("index", dt.int32, attr=axis)
+
+
+def lookup(table: Expr, position: Expr) -> Expr:
+    """Element `position` (int32, in range) of the one-dimensional input `table`."""
+    return Expr("lookup", table.dtype, (position,), attr=table.attr[0])
+
+
+def eq(a: Expr, b: Expr | Number) -> Expr:
+    return a._binary("eq", b, dt.bool_)
+
+
+def ne(a: Expr, b: Expr | Number) -> Expr:
+    return a._binary("ne", b, dt.bool_)
+
+
+def select(cond: Expr, a: Expr | Number, b: Expr | Number) -> Expr:
+    """`a` where `cond`, else `b`."""
+    if not isinstance(a, Expr):
+        a = lift(a, b.dtype if isinstance(b, Expr) else dt.float32)
+    b = lift(b, a.dtype)
+    if a.dtype is not b.dtype:
+        raise TypeError(f"select: branches have types {a.dtype} and {b.dtype}")
+    return a if a is b else Expr("select", a.dtype, (cond, a, b))
+
+
+def unary(op: str, x: Expr) -> Expr:
+    """One of the float primitives: floor ceil trunc sqrt abs exp log sin cos …"""
+    return Expr(op, x.dtype, (x,))
+
+
+def floor(x: Expr) -> Expr:
+    return unary("floor", x)
+
+
+def trunc(x: Expr) -> Expr:
+    return unary("trunc", x)
+
+
+def ceil(x: Expr) -> Expr:
+    return unary("ceil", x)
+
+
+def sqrt(x: Expr) -> Expr:
+    return unary("sqrt", x)
+
+
+def fabs(x: Expr) -> Expr:
+    return unary("abs", x)
+
+
+def bits(x: Expr, dtype: DType) -> Expr:
+    """The same bits, read as another type of the same width."""
+    if x.dtype.bits != dtype.bits:
+        raise TypeError(f"bits: {x.dtype} and {dtype} differ in width")
+    return x if x.dtype is dtype else Expr("bits", dtype, (x,))
+
+
+def cast(x: Expr, to: DType) -> Expr:
+    """Plain conversion (see `Expr.to`). The 16-bit floats convert through float32."""
+    if x.dtype is to:
+        return x
+    if x.op == "const" and not (to is dt.bool_ or (x.dtype.is_float and not to.is_float)):
+        return const(wrap(x.attr, to), to)
+    if x.dtype is dt.bfloat16:
+        wide = bits(x, dt.uint16).to(dt.uint32) << 16
+        return cast(bits(wide, dt.float32), to)
+    if to is dt.bfloat16:
+        return _float32_to_bfloat16(cast(x, dt.float32))
+    if to is dt.bool_:
+        return ne(cast(x, dt.float32) if x.dtype is dt.float16 else x, 0)
+    if x.dtype is dt.float16 and to is not dt.float32:
+        return cast(cast(x, dt.float32), to)
+    if to is dt.float16 and x.dtype is not dt.float32:
+        return cast(cast(x, dt.float32), to)
+    return Expr("cast", to, (x,))
+
+
+def wrap(value: Number, to: DType) -> Number:
+    """A Python number brought into the range of an integer type by wrapping around."""
+    if not to.is_integer:
+        return value
+    low = int(value) & ((1 << to.bits) - 1)
+    return low - (1 << to.bits) if to.kind is DType.Kind.signed and low >> (to.bits - 1) else low
+
+
+def _float32_to_bfloat16(x: Expr) -> Expr:
+    word = bits(x, dt.uint32)
+    # round half to even: add 0x7fff, plus one if the bit that stays last is odd
+    rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16
+    quiet_nan = (word >> 16) | 0x40
+    is_nan = (word & 0x7FFFFFFF) > 0x7F800000
+    return bits(select(is_nan, quiet_nan, rounded).to(dt.uint16), dt.bfloat16)
+
+
+def minimum(a: Expr, b: Expr | Number) -> Expr:
+    """`b` if `a` is nan."""
+    return select(a < b, a, b)
+
+
+def maximum(a: Expr, b: Expr | Number) -> Expr:
+    """`b` if `a` is nan."""
+    return select(a > b, a, b)
+
+
+# The largest number below one half: adding it instead of 0.5 keeps 0.49999997 from becoming 1,
+# and ties still round up, because the sum 0.5 + 0.49999997 is itself rounded to even, to 1.
+_BELOW_HALF = {
+    dt.float32: struct.unpack("f", struct.pack("I", 0x3EFFFFFF))[0],
+    dt.float64: struct.unpack("d", struct.pack("Q", 0x3FDFFFFFFFFFFFFF))[0],
+}
+
+
+def round_half_away(x: Expr) -> Expr:
+    """Nearest integer as a float; halves go away from zero."""
+    half = _BELOW_HALF[x.dtype]
+    return trunc(x + select(x < 0.0, const(-half, x.dtype), const(half, x.dtype)))
+
+
+def limits(dtype: DType) -> tuple[int, int]:
+    """Smallest and largest value of an integer (or bool) type."""
+    if dtype is dt.bool_:
+        return 0, 1
+    if dtype.kind is DType.Kind.signed:
+        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def convert(x: Expr, to: DType, rounding: str = "away") -> Expr:
+    """Saturating conversion, as ops store their results. `rounding`: away, trunc or even."""
+    if x.dtype is to:
+        return x
+    if x.dtype in (dt.float16, dt.bfloat16):
+        x = cast(x, dt.float32)
+        if x.dtype is to:
+            return x
+    if to.is_float:
+        return cast(x, to)
+    if x.dtype.is_float:
+        return _float_to_int(x, to, rounding)
+    if to is dt.bool_ or x.dtype is dt.bool_:
+        return cast(x, to)
+    return _int_to_int(x, to)
+
+
+def _int_to_int(x: Expr, to: DType) -> Expr:
+    (from_lo, from_hi), (lo, hi) = limits(x.dtype), limits(to)
+    if from_hi > hi:
+        x = select(x < hi, x, hi)
+    if from_lo < lo:
+        x = select(x > lo, x, lo)
+    return cast(x, to)
+
+
+def _float_to_int(x: Expr, to: DType, rounding: str) -> Expr:
+    if to is dt.bool_:
+        # rounded first: 0.3 is False, 0.5 is True, nan is True
+        return ne(_round(x, rounding), 0.0)
+    lo, hi = limits(to)
+    if to.bits < x.dtype.significand_bits:  # type: ignore[operator]
+        return _narrow_float_to_int(x, to, rounding, lo, hi)
+    # hi is not a float of this type, but hi + 1 is
+    r = _round(x, rounding)
+    inside = select(r < float(hi + 1), r, const(0.0, x.dtype))
+    number = cast(select(inside > float(lo), inside, const(0.0, x.dtype)), to)
+    number = select(r < float(hi + 1), number, const(hi, to))
+    at_nan = lo if to.kind is DType.Kind.signed else 0
+    # not (r > lo) holds for the lowest value and for nan
+    return select(r > float(lo), number, select(ne(r, r), const(at_nan, to), const(lo, to)))
+
+
+def _narrow_float_to_int(x: Expr, to: DType, rounding: str, lo: int, hi: int) -> Expr:
+    if lo < 0:
+        x = select(ne(x, x), const(0.0, x.dtype), x)
+    clamped = minimum(maximum(x, float(lo)), float(hi))
+    if rounding == "away" and lo == 0:
+        # clamped is not negative, so the conversion's own truncation rounds down
+        return cast(cast(clamped + _BELOW_HALF[x.dtype], dt.int32), to)
+    return cast(cast(_round(clamped, rounding), dt.int32), to)
+
+
+def _round(x: Expr, rounding: str) -> Expr:
+    if rounding == "away":
+        return round_half_away(x)
+    if rounding == "trunc":
+        return trunc(x)
+    if rounding == "even":
+        return unary("rint", x)
+    raise ValueError(f"unknown rounding {rounding!r}")
+
+
+def walk(roots: Iterator[Expr] | list[Expr] | tuple[Expr, ...]) -> list[Expr]:
+    """All expressions below `roots`, arguments before their users, each once."""
+    order: dict[Expr, None] = {}
+    stack = [(e, False) for e in reversed(list(roots))]
+    while stack:
+        e, ready = stack.pop()
+        if e in order:
+            continue
+        if ready or not e.args:
+            order[e] = None
+            continue
+        stack.append((e, True))
+        stack.extend((a, False) for a in reversed(e.args))
+    return list(order)
+
+
+def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[Expr, Expr]) -> Expr:
+    """`root` with every expression for which `leaf` gives another one replaced."""
+    for e in walk([root]):
+        if e in memo:
+            continue
+        new = leaf(e)
+        if new is None:
+            args = tuple(memo[a] for a in e.args)
+            new = e if args == e.args else Expr(e.op, e.dtype, args, e.attr)
+        memo[e] = new
+    return memo[root]
+
+
+# Rough cost of one operation, in units of one float add, for the decisions of the planner.
+_COSTLY = {"div": 4, "sqrt": 5, "fmod": 20, "udiv": 10, "urem": 10} | dict.fromkeys(
+    ("exp", "log", "sin", "cos"), 20
+)
+
+
+def cost(root: Expr) -> int:
+    """Estimated arithmetic cost of evaluating an expression once."""
+    return sum(_COSTLY.get(e.op, 1) for e in walk([root]) if e.args)
