@@ -94,7 +94,7 @@ class Pointwise(NamedTuple):
 
     expr: Expr
     axes: tuple[tuple[int, ...], ...]  # output axis of every dimension of every input
-    same: tuple[bool, ...]  # inputs that have exactly the output's shape
+    same: tuple[tuple[bool, ...], ...]  # dimensions that have exactly the output's extent
     rank: int
 
 

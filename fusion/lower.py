@@ -126,13 +126,15 @@ class Lowering:
         pinned: dict[int, Term] = {axis % static.rank: (None, k, ()) for axis, k in pins}
         source = self.inputs[position][i]
         own = tuple(pinned.get(a, terms[a]) for a in static.axes[i])
-        if not static.same[i]:
-            own = self._broadcast(source, own)
-        return self.value(source, own, guard)
+        return self.value(source, self._broadcast(source, own, static.same[i]), guard)
 
-    def _broadcast(self, position: int, terms: Terms) -> Terms:
+    def _broadcast(self, position: int, terms: Terms, same: tuple[bool, ...] = ()) -> Terms:
+        """Terms that stay at 0 in dimensions of extent 1; those in `same` need no such care."""
         return tuple(
-            (axis, k, (*path, ("broadcast", position, d))) for d, (axis, k, path) in enumerate(terms)
+            term
+            if (same and same[d]) or term[0] is None
+            else (term[0], term[1], (*term[2], ("broadcast", position, d)))
+            for d, term in enumerate(terms)
         )
 
     def _view(

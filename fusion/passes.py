@@ -17,8 +17,6 @@ MAX_GROUP_NODES = 128
 # Storing and reading back one element costs about as much as this many operations on it
 # (bench/pointwise.py: a copy of u8 or f32 through the cache against a chain of multiply-adds).
 RECOMPUTE_COST = 8
-# cat and stack of more parts than this copy each part instead of testing every position.
-MAX_MERGED_PARTS = 8
 
 Keep = dict[int, str]
 FUSIBLE = (Pointwise, View, Merge)
@@ -61,6 +59,16 @@ def keep_tables(program: Program, keep: Keep) -> None:
                 keep.setdefault(inputs[i], "it is looked up by position")
 
 
+def keep_nested_merges(program: Program, keep: Keep) -> None:
+    """Joined parts that are joined again are stored: each part adds a test to every element."""
+    for p in range(len(program.nodes)):
+        if isinstance(program.nodes[p].static, Merge):
+            for part in program.inputs[p]:
+                inner = program.inputs[part][0]
+                if isinstance(program.nodes[inner].static, Merge):
+                    keep.setdefault(inner, "it is one of many joined parts")
+
+
 def keep_shared(program: Program, keep: Keep) -> None:
     """A dear value that is needed at several places is computed once and stored."""
     users = program.consumers()
@@ -98,6 +106,7 @@ PASSES: tuple[Callable[[Program, Keep], None], ...] = (
     keep_inputs_of_opaque,
     keep_across_batches,
     keep_tables,
+    keep_nested_merges,
     keep_shared,
     keep_long_chains,
     keep_inputs_of_opaque,  # again, for views that the passes before have turned into results
@@ -136,7 +145,7 @@ def _moves(program: Program, p: int) -> bool:
     if isinstance(static, View):
         return not all(static.unit) or not all(static.still)
     if isinstance(static, Pointwise):
-        return not all(static.same)
+        return not all(all(dims) for dims in static.same)
     return True
 
 

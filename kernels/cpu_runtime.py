@@ -74,8 +74,18 @@ def kernel_name(spec: KernelSpec, source: str) -> str:
     return f"{text}__{ins}_{outs}__{digest(source)}"
 
 
+@lru_cache(maxsize=4096)
+def kernel_file(spec: KernelSpec, on_gpu: bool) -> str:
+    """Name of a spec's kernel and of its files, without building it."""
+    if on_gpu:
+        from . import gpu
+
+        return kernel_name(spec, gpu.render(spec, "kernel"))
+    return kernel_name(spec, cpu.render(spec, "kernel"))
+
+
 def _build(spec: KernelSpec) -> CpuKernel:
-    name = kernel_name(spec, cpu.render(spec, "kernel"))
+    name = kernel_file(spec, False)
     source = cpu.render(spec, name)
     folder = cache_dir() / "cpu"
     source_path = folder / f"{name}.py"

@@ -236,6 +236,14 @@ def wrap(value: Number, to: DType) -> Number:
     return low - (1 << to.bits) if to.kind is DType.Kind.signed and low >> (to.bits - 1) else low
 
 
+def bfloat16_bits(value: float) -> int:
+    """The bfloat16 nearest to a number, ties to even, as its 16 bits."""
+    word: int = struct.unpack("I", struct.pack("f", dt.float32.np.type(value)))[0]
+    if value != value:
+        return (word >> 16) | 0x40
+    return (word + 0x7FFF + ((word >> 16) & 1)) >> 16
+
+
 def _float32_to_bfloat16(x: Expr) -> Expr:
     word = bits(x, dt.uint32)
     # round half to even: add 0x7fff, plus one if the bit that stays last is odd
@@ -325,10 +333,11 @@ def _narrow_float_to_int(x: Expr, to: DType, rounding: str, lo: int, hi: int) ->
     if lo < 0:
         x = select(ne(x, x), const(0.0, x.dtype), x)
     clamped = minimum(maximum(x, float(lo)), float(hi))
+    through = dt.int64 if to is dt.uint32 else dt.int32  # a signed type that holds all values
     if rounding == "away" and lo == 0:
         # clamped is not negative, so the conversion's own truncation rounds down
-        return cast(cast(clamped + _BELOW_HALF[x.dtype], dt.int32), to)
-    return cast(cast(_round(clamped, rounding), dt.int32), to)
+        return cast(cast(clamped + _BELOW_HALF[x.dtype], through), to)
+    return cast(cast(_round(clamped, rounding), through), to)
 
 
 def _round(x: Expr, rounding: str) -> Expr:

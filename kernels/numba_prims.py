@@ -101,17 +101,23 @@ for _b in ("u8", "u16", "u32", "u64"):
     globals()[f"bits_{_b}_{_a}"] = _make_bits(DType.parse(_b), DType.parse(_a))
 
 
-@intrinsic
-def stack_bytes(typingctx: Any, size: Any) -> Any:
-    """Address of `size` (a literal) bytes on the kernel's own stack."""
-    nbytes = size.literal_value
+def _make_stack(nbytes: int) -> Any:
+    @intrinsic
+    def stack(typingctx: Any) -> Any:
+        """Address of a block on the kernel's own stack."""
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        block = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), nbytes))
-        block.align = 64
-        return builder.ptrtoint(block, ir.IntType(64))
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            block = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), nbytes))
+            block.align = 64
+            return builder.ptrtoint(block, ir.IntType(64))
 
-    return types.int64(size), codegen
+        return types.int64(), codegen
+
+    return stack
+
+
+for _nbytes in (256, 512, 1024, 2048):  # tables of 256 entries
+    globals()[f"stack_{_nbytes}"] = _make_stack(_nbytes)
 
 
 def _make_rounding(name: str, register: Any) -> Any:
@@ -129,6 +135,35 @@ def _make_rounding(name: str, register: Any) -> Any:
 for _name in ("floor", "ceil", "trunc", "rint", "fabs", "sqrt"):
     globals()[f"{_name}_f32"] = _make_rounding(_name, types.float32)
     globals()[f"{_name}_f64"] = _make_rounding(_name, types.float64)
+
+
+def _make_fmod(register: Any) -> Any:
+    @intrinsic
+    def fmod(typingctx: Any, x: Any, y: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return builder.frem(*args)  # becomes a call of libm's fmod
+
+        return register(register, register), codegen
+
+    return fmod
+
+
+fmod_f32, fmod_f64 = _make_fmod(types.float32), _make_fmod(types.float64)
+
+
+@intrinsic
+def choose(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
+    """`a` if `condition` else `b`, without branches.
+
+    A conditional expression becomes branches, and LLVM threads a constant through them: of a clamp
+    to two constants it makes a comparison and a blend more than the two instructions min and max.
+    """
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.select(*args)
+
+    kind = types.unliteral(a)
+    return kind(types.boolean, kind, kind), codegen
 
 
 HAS_F16C = bool(llvm.get_host_cpu_features().get("f16c", False))

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import product
 
 from .dtypes import DType
-from .expr import Expr, rewrite, walk
+from .expr import Expr, const, rewrite, walk
 
 Column = tuple[str | int, ...]
 
@@ -94,10 +94,12 @@ class KernelSpec:
             elif e.op == "window":
                 pinned = tuple((a, k) for a, k in point.items() if a in self.windows[e.attr])
             elif e.op == "index":
-                axis = self.indices[e.attr].axis
-                pinned = tuple((a, k) for a, k in point.items() if a == axis)
+                at = self.indices[e.attr]
+                pinned = tuple((a, k) for a, k in point.items() if a == at.axis)
+                if pinned and at.identity:
+                    return const(pinned[0][1], e.dtype)
             else:
-                return None
+                return _fold(e, memo)
             args = tuple(memo[a] for a in e.args)
             return Expr(e.op, e.dtype, args, (e.attr, pinned))
 
@@ -119,6 +121,16 @@ class KernelSpec:
 
     def _depth_of(self, axes: set[int]) -> int:
         return max((d + 1 for d, a in enumerate(self.loop_axes) if a in axes), default=0)
+
+
+def _fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
+    """Decides tests on the position along an unrolled axis now, so that no kernel makes them."""
+    if e.op == "eq" and all(memo[a].op == "const" for a in e.args):
+        a, b = (memo[x].attr for x in e.args)
+        return const(a == b, e.dtype)
+    if e.op == "select" and memo[e.args[0]].op == "const":
+        return memo[e.args[1]] if memo[e.args[0]].attr else memo[e.args[2]]
+    return None
 
 
 def leaves(spec: KernelSpec) -> list[Expr]:

@@ -16,7 +16,7 @@ def to_float16(values):
     values = np.asarray(values, f32)
     with np.errstate(over="ignore"):
         near = values.astype(np.float16)
-    away = np.nextafter(near, np.copysign(np.float16(np.inf), near))
+        away = np.nextafter(near, np.copysign(np.float16(np.inf), near))
     tie = np.abs(values.astype(np.float64) - near) == np.abs(away - values.astype(np.float64))
     return np.where(tie & (np.abs(values) > np.abs(near)), away, near)
 
@@ -30,11 +30,21 @@ def convert(values, dtype):
         return values.astype(dtype)
     wide = np.asarray(values, np.float64)
     rounded = np.sign(wide) * np.floor(np.abs(wide) + 0.5)
+    if dtype == np.bool_:
+        return rounded != 0
     info = np.iinfo(dtype)
     low, high = rounded <= float(info.min), rounded >= float(info.max)
     low |= np.isnan(rounded) & (dtype.name in ("int32", "int64"))
     out = np.where(low | high | np.isnan(rounded), 0, rounded).astype(dtype)
     return np.where(low, info.min, np.where(high, info.max, out)).astype(dtype)
+
+
+def c_cast(values, dtype):
+    """Fill values: integers truncate and wrap."""
+    values = np.asarray(values, f32)
+    if np.dtype(dtype).kind == "f":
+        return convert(values, dtype)
+    return values.astype(np.int64).astype(dtype)
 
 
 # ---------------------------------------------------------------- brightness and contrast
@@ -221,9 +231,7 @@ def crop_mirror_normalize(
 
     padded = 1 << (channels - 1).bit_length() if pad_output else channels
     use_fill = out_of_bounds_policy == "pad" and len(fill_values) > 0
-    fill = np.broadcast_to(np.trunc(np.asarray(fill_values if use_fill else [0], f32)), padded)
-    if np.dtype(dtype).kind == "f":
-        fill = np.broadcast_to(np.asarray(fill_values if use_fill else [0], f32), padded)
+    fill = np.broadcast_to(c_cast(fill_values if use_fill else [0], dtype), padded)
 
     shape, source, target = list(values.shape), [], []
     spatial = [len(axes) - 1 - n for n in range(len(crop), 0, -1)]
@@ -241,7 +249,7 @@ def crop_mirror_normalize(
         shape[axis] = size
     rest = (slice(None),) * (len(axes) - 1 - len(crop))
     out = np.empty((*shape[:-1], padded), dtype)
-    out[...] = fill.astype(np.int64).astype(dtype) if np.dtype(dtype).kind != "f" else fill.astype(dtype)
+    out[...] = fill
     out[(*rest, *target, slice(0, channels))] = values[(*rest, *source)]
     if mirror:
         out = np.flip(out, axes.index("W"))
@@ -251,12 +259,20 @@ def crop_mirror_normalize(
 # ---------------------------------------------------------------- regions
 
 
-def erase(x, anchor, shape, axes, fill_value=(0,), channel_axis=-1, normalized_anchor=False, normalized_shape=False,
-          centered_anchor=False):
+def erase(
+    x,
+    anchor,
+    shape,
+    axes,
+    fill_value=(0,),
+    channel_axis=-1,
+    normalized_anchor=False,
+    normalized_shape=False,
+    centered_anchor=False,
+):
     """anchor and shape are flat lists, len(axes) numbers per region; by default axes are all but C, in layout order."""
     out = x.copy()
-    fill = np.asarray(fill_value, f32)
-    fill = fill.astype(x.dtype) if x.dtype.kind == "f" else np.trunc(fill).astype(np.int64).astype(x.dtype)
+    fill = c_cast(fill_value, x.dtype)
     fill = fill.reshape([-1 if axis == channel_axis % x.ndim else 1 for axis in range(x.ndim)])
     fill = np.broadcast_to(fill, x.shape)
     for region in range(0, len(anchor), len(axes)):
@@ -280,3 +296,68 @@ def grid_mask(x, tile=100, ratio=0.5, angle=0, shift_x=0, shift_y=0):
     v = (-f32(shift_y) / tile + cos * i) + j * sin
     hole = (u - np.floor(u) < f32(ratio)) & (v - np.floor(v) < f32(ratio))
     return x * (~hole[..., None]).astype(x.dtype)
+
+
+# ---------------------------------------------------------------- tables and classes
+
+
+def lookup_table(x, keys, values, default_value=0, dtype=f32):
+    """Keys are 0..65535, later duplicates win; inputs outside every key, negative ones too, take the default."""
+    table = np.full(65536, f32(default_value), f32)
+    table[np.asarray(keys, int)] = np.asarray(values, f32)
+    inside = (x >= 0) & (x <= 65535)
+    index = np.where(inside, x, 0).astype(np.int64)
+    return np.where(inside, convert(table, dtype)[index], convert(f32(default_value), dtype))
+
+
+def one_hot(x, num_classes=0, on_value=1, off_value=0, axis=None, dtype=f32):
+    """Ids become int32 (integers wrap, floats truncate). With axis omitted, a single element counts as a scalar."""
+    on, off = c_cast([on_value, off_value], dtype)
+    ids = np.where(np.abs(x) < 2**31, x, -1) if x.dtype.kind == "f" else x
+    ids = ids.astype(np.int32)
+    if axis is None and ids.size == 1:
+        ids = ids.reshape(())
+    axis = ids.ndim if axis in (None, -1) else axis
+    classes = np.arange(num_classes).reshape([-1 if n == axis else 1 for n in range(ids.ndim + 1)])
+    return np.where(np.expand_dims(ids, axis) == classes, on, off)
+
+
+# ---------------------------------------------------------------- coordinates and batches
+
+
+def coord_flip(points, flip=(1, 0, 0), center=(0.5, 0.5, 0.5), layout="xyz"):
+    out = points.copy()
+    for column, name in enumerate(layout[: points.shape[1]]):
+        n = "xyz".index(name)
+        if flip[n]:
+            out[:, column] = f32(2) * f32(center[n]) - points[:, column]
+    return out
+
+
+def coord_transform(points, M=1, T=0, dtype=f32):
+    """((m0*x0 + m1*x1) + …) + t; a scalar M is that multiple of the identity."""
+    columns = points.shape[-1]
+    M = np.asarray(M, f32)
+    M = M * np.eye(columns, dtype=f32) if M.size == 1 else M.reshape(-1, columns)
+    T = np.broadcast_to(np.asarray(T, f32), M.shape[0])
+    x = points.astype(f32)
+    rows = []
+    for m, t in zip(M, T, strict=True):
+        value = m[0] * x[..., 0]
+        for n in range(1, columns):
+            value = value + m[n] * x[..., n]
+        rows.append(value + t)
+    return convert(np.stack(rows, -1), dtype)
+
+
+def element_extract(x, element_map):
+    return [x[n] for n in element_map]
+
+
+def permute_batch(samples, indices):
+    """As many indices as samples; repeats are fine."""
+    return [samples[n] for n in indices]
+
+
+def get_property(key, layout="", source_info=""):
+    return np.frombuffer({"layout": layout, "source_info": source_info}[key].encode(), np.uint8)

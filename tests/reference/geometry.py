@@ -39,7 +39,8 @@ def c_cast_fill(value, dtype):
     dtype = np.dtype(dtype)
     value = F32(value)
     if dtype.kind == "f":
-        return dtype.type(value)
+        with np.errstate(over="ignore"):
+            return dtype.type(value)
     if dtype.kind == "b":
         return dtype.type(value != 0)
     if not np.isfinite(value):
@@ -53,10 +54,16 @@ def c_cast_fill(value, dtype):
 
 
 def convert_truncating(x, dtype):
-    """dtype= of crop and slice: truncate, saturate, NaN -> 0."""
+    """dtype= of crop and slice: truncate, saturate (f16 and f32 as well), integer NaN -> 0."""
     dtype = np.dtype(dtype)
-    if dtype == x.dtype or dtype.kind == "f":
-        return x.astype(dtype)
+    if dtype == x.dtype:
+        return x
+    if dtype.kind == "f":
+        if x.dtype.kind == "f" and x.dtype.itemsize <= dtype.itemsize:
+            return x.astype(dtype)
+        top = np.finfo(dtype).max
+        x = np.clip(x, -np.finfo(F32).max, np.finfo(F32).max) if x.dtype == np.float64 else x
+        return np.clip(x.astype(F32), -top, top).astype(dtype)  # f64 goes through f32
     info = np.iinfo(dtype)
     if x.dtype.kind == "f":
         x = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=info.max, neginf=info.min)
@@ -68,7 +75,7 @@ def convert_truncating(x, dtype):
 
 def flip(x, layout=None, horizontal=1, vertical=0, depthwise=0):
     layout = allowed_layout(x.ndim, layout, FLIP_LAYOUTS)
-    if x.dtype in (np.float16, np.bool_):
+    if x.dtype in (np.float16, np.bool_) and (horizontal or vertical or depthwise):
         raise RuntimeError(f"The element type {x.dtype} is not supported.")
     names = [n for n, on in zip("WHD", (horizontal, vertical, depthwise)) if on and n in layout]
     return np.flip(x, [layout.index(n) for n in names]).copy(), layout
@@ -334,10 +341,11 @@ def cat(arrays, layout=None, axis=None, axis_name=None):
     axis, ndim = axis or 0, arrays[0].ndim
     if not -ndim <= axis < ndim:
         raise RuntimeError(f"Invalid axis argument, {axis} for {ndim}-D tensors.")
-    others = {tuple(np.delete(a.shape, axis)) for a in arrays}
+    filled = [a for a in arrays if a.size] or arrays[:1]  # empty inputs are skipped unchecked
+    others = {tuple(np.delete(a.shape, axis)) for a in filled}
     if len(others) != 1:
         raise RuntimeError("Concatenated tensors can differ in size only in the concatenation axis")
-    return np.concatenate(arrays, axis), layout
+    return np.concatenate(filled, axis), layout
 
 
 def _output_layout(old_layout, old_ndim, new_ndim, layout):
@@ -418,7 +426,8 @@ def squeeze(x, layout=None, axes=None, axis_names=None):
         axes = [layout.index(n) for n in axis_names]
     if len(set(axes)) != len(axes):
         raise RuntimeError("Specified at least twice same dimension to remove.")
-    axes = [a for a in axes if 0 <= a < x.ndim]  # quirk: others, also negative, are ignored
+    if min(axes, default=0) < 0:
+        axes = []  # quirk: one negative axis turns the call into a no-op; too large ones are ignored
     shape = [e for i, e in enumerate(x.shape) if i not in axes]
     if np.prod(shape) != x.size:
         raise RuntimeError("The volume of the new shape should match the original.")
@@ -426,7 +435,7 @@ def squeeze(x, layout=None, axes=None, axis_names=None):
     return x.reshape(shape), layout
 
 
-def expand_dims(x, layout=None, axes=(), new_axis_names=""):
+def expand_dims(x, layout=None, axes=(), new_axis_names=None):
     """`axes` are positions in the output; without names for them the layout is lost."""
     if any(a < 0 for a in axes):
         raise RuntimeError("Axis value can't be negative")
@@ -436,7 +445,7 @@ def expand_dims(x, layout=None, axes=(), new_axis_names=""):
         raise RuntimeError("Data has not enough dimensions to add new axes at specified indices.")
     if new_axis_names and len(new_axis_names) != len(axes):
         raise RuntimeError("One new axis name per new axis is needed")
-    if new_axis_names and x.ndim and not layout:
+    if new_axis_names is not None and x.ndim and not layout:
         raise RuntimeError("Specifying ``new_axis_names`` requires an input with a proper layout.")
     out = np.expand_dims(x, tuple(axes)) if len(axes) else x
     if not len(axes):

@@ -1,0 +1,214 @@
+"""Who flushes, and when: one in-order executor per EvalContext.
+
+Every op call only adds nodes. A flush takes all pending ones together, plans and runs them. The
+thread that needs a value flushes itself if nobody has begun, so small programs pay for no hand-off.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .graph import Node
+from .plan import plan_for
+from .program import Program, collect
+from .run import Run
+
+# The background thread looks for work this often, and starts when nothing was added since its last
+# look. Op calls follow each other in 10-20 µs, so a burst of calls is taken as one program; a
+# consumer does not wait for it (bench/overhead.py, sweep of the window).
+WINDOW_SECONDS = 200e-6
+# After this long without work the thread sleeps until it is woken (which costs the caller ~10 µs).
+IDLE_SECONDS = 20e-3
+
+
+def fusion_enabled() -> bool:
+    """False if `NDD_FUSION=0`: op by op, for comparison."""
+    return os.environ.get("NDD_FUSION", "1") != "0"
+
+
+class Executor:
+    """Runs the pending calls of one context, in order."""
+
+    def __init__(self, pool: Callable[[], Any], gpu: Callable[[int], Any]) -> None:
+        self._pool = pool
+        self._gpu = gpu
+        self._pending: list[Node] = []
+        self._added = 0
+        self._running = threading.RLock()
+        self._worker: _Worker | None = None
+
+    # -- from op calls -------------------------------------------------------------------------
+
+    def submit(self, node: Node) -> None:
+        """Eager: queue a node; the background thread will take it with its successors."""
+        self._pending.append(node)
+        self._added += 1
+        worker = self._worker
+        if worker is None or not worker.usable():
+            worker = self._worker = _Worker(self)
+        if worker.asleep:
+            worker.wake()
+
+    def evaluate(self, node: Node) -> None:
+        """Make sure that `node` has its value; raise the error of its call if it has none."""
+        if node.storage is None:
+            with self._running:
+                if node.storage is None and node.error is None:
+                    self._flush(node)
+        if node.error is not None:
+            raise node.error
+
+    def flush_all(self) -> None:
+        """Run everything that is pending."""
+        with self._running:
+            self._flush(None)
+
+    def wait(self) -> None:
+        """Wait for all devices used by this context."""
+        self.flush_all()
+
+    # -- flushing ------------------------------------------------------------------------------
+
+    def _flush(self, wanted: Node | None) -> None:
+        pending, self._pending = self._pending, []
+        roots = live_sinks(pending)
+        if wanted is not None and all(r is not wanted for r in roots):
+            if wanted.promise is not None:
+                record, position = wanted.promise
+                record.mark_read(position)
+            roots.append(wanted)
+        if roots:
+            self._run(roots)
+
+    def _run(self, roots: list[Node]) -> None:
+        try:
+            self._run_together(roots)
+        except Exception as error:
+            if len(roots) == 1:
+                roots[0].error = error
+                return
+            # one bad result must not take the others with it
+            for root in roots:
+                if root.storage is None and root.error is None:
+                    self._run([root])
+
+    def _run_together(self, roots: list[Node]) -> None:
+        failed = next((n for n in _ancestors(roots) if n.error is not None), None)
+        if failed is not None:
+            raise failed.error  # type: ignore[misc]
+        program = collect(roots)
+        plan, record = plan_for(program, fusion_enabled())
+        device = next((n.device for n in program.nodes if n.device is not None), None)
+        gpu = None if device is None else self._gpu(device)
+        Run(plan, program, self._pool(), gpu).execute()
+        for p in program.promises:
+            node = program.nodes[p]
+            if node.storage is None:
+                node.promise = (record, p)
+        report = (plan, program.key)
+        for p in plan.outputs:
+            program.nodes[p].report = report
+
+
+def live_sinks(pending: list[Node]) -> list[Node]:
+    """Live pending nodes that no other live pending node needs: those that must be computed."""
+    alive = [n for n in pending if n.storage is None and n.error is None and n.is_live()]
+    if len(alive) <= 1:
+        return alive
+    inner: set[int] = set()
+    for node in reversed(alive):
+        if id(node) in inner:
+            continue
+        stack = list(node.inputs)
+        while stack:
+            n = stack.pop()
+            if n.storage is None and id(n) not in inner:
+                inner.add(id(n))
+                stack.extend(n.inputs)
+    return [n for n in alive if id(n) not in inner]
+
+
+def _ancestors(roots: list[Node]) -> list[Node]:
+    seen: dict[int, Node] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen and node.storage is None:
+            seen[id(node)] = node
+            stack.extend(node.inputs)
+    return list(seen.values())
+
+
+class _Worker:
+    """The background thread of an executor. It holds the executor only weakly, so that dropping a
+    context ends its thread."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = weakref.ref(executor, lambda _: self.stop())
+        self._event = threading.Event()
+        self._stopped = False
+        self._pid = os.getpid()
+        self.asleep = False
+        self._thread = threading.Thread(target=self._loop, name="ndd-executor", daemon=True)
+        self._thread.start()
+        _workers.add(self)
+
+    def usable(self) -> bool:
+        # after a fork the thread exists only in the parent
+        return not self._stopped and self._pid == os.getpid()
+
+    def wake(self) -> None:
+        self.asleep = False
+        self._event.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._event.set()
+
+    def join(self, timeout: float) -> None:
+        if self._pid == os.getpid():
+            self._thread.join(timeout)
+
+    def _loop(self) -> None:
+        seen = -1
+        busy_until = time.monotonic() + IDLE_SECONDS
+        while not self._stopped:
+            time.sleep(WINDOW_SECONDS)
+            executor = self._executor()
+            if executor is None:
+                return
+            if executor._pending:
+                if executor._added == seen:
+                    executor.flush_all()
+                seen = executor._added
+                busy_until = time.monotonic() + IDLE_SECONDS
+            elif time.monotonic() > busy_until:
+                self._event.clear()
+                self.asleep = True
+                if not executor._pending:
+                    del executor
+                    self._event.wait()
+                self.asleep = False
+                busy_until = time.monotonic() + IDLE_SECONDS
+
+
+_workers: weakref.WeakSet[_Worker] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_workers() -> None:
+    """A daemon thread that still runs inside a kernel could abort the interpreter's shutdown."""
+    workers = list(_workers)
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.join(5.0)
+
+
+__all__ = ["Executor", "Program", "fusion_enabled", "live_sinks"]

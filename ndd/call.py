@@ -1,0 +1,448 @@
+"""THE call: bind → coerce → broadcast → infer → node → flush policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import convert
+from .batch import Batch
+from .device import device as as_device
+from .errors import at_site, user_site
+from .fusion import build
+from .fusion.graph import Array, Node, Shapes
+from .handle import Handle, current_context, evaluate_node, finish_call
+from .kernels import dtypes as dt
+from .kernels import expr as ex
+from .kernels.dtypes import DType
+from .kernels.expr import Expr
+from .schema import REQUIRED, OpDef, Param
+from .tensor import Tensor, tensor_node
+
+
+def call(
+    op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
+) -> Any:
+    """Run one op call: every public function ends here."""
+    try:
+        result = _build(op, inputs, others, batch_size, device)
+        nodes = [result] if isinstance(result, Node) else list(result)
+        site = user_site()
+        external = False
+        for node in nodes:
+            node.site = site
+            external = external or _reads_external(node)
+        finish_call(nodes, external)
+    except Exception as error:
+        raise at_site(error, op.name, user_site()) from error.__cause__
+    handles = [wrap(n) for n in nodes]
+    return handles[0] if isinstance(result, Node) else tuple(handles)
+
+
+def wrap(node: Node) -> Any:
+    """The handle of a new node."""
+    if node.handle is not None:
+        live = node.handle()
+        if live is not None:
+            return live
+    return (Batch if node.batch else Tensor)._of(node)
+
+
+def _reads_external(node: Node) -> bool:
+    stack = list(node.inputs)
+    while stack:
+        n = stack.pop()
+        if n.storage is not None:
+            if n.storage.external:
+                return True
+        elif n.handle is None:  # made by this call
+            stack.extend(n.inputs)
+    return False
+
+
+def _build(
+    op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
+) -> Any:
+    nodes = [_input_node(p, value) for p, value in zip(_repeat(op, inputs), inputs, strict=True)]
+    values = dict(zip((p.name for p in op.others), others, strict=True))
+    ordinal = _place(op, nodes, device)
+    arguments: dict[str, Any] = {}
+    for p in op.statics:
+        arguments[p.name] = _static(p, values[p.name])
+    for p in op.args:
+        arguments[p.name] = _argument(p, values[p.name])
+    for p in op.geometry:
+        arguments[p.name], per_sample = _geometry(p, values[p.name])
+        if per_sample is not None:
+            nodes.append(per_sample)  # only for its batch size
+    everything = [*nodes, *(a for a in arguments.values() if isinstance(a, Node))]
+    count = _batch_count(everything, batch_size)
+    nodes = nodes[: len(inputs)]
+    if ordinal is not None:
+        nodes = [_on(n, ordinal) for n in nodes]
+        arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
+    if nodes:
+        nodes[0] = _check_data(op, nodes[0])
+    if op.kind == "pointwise":
+        return _pointwise(op, nodes, arguments, count)
+    return _graph(op, nodes, arguments, count)
+
+
+def _graph(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Any:
+    if count is not None:
+        nodes = [repeat(n, count) for n in nodes]
+    if not op.data:
+        arguments["count"] = count
+    if op.variadic:
+        if not nodes:
+            raise TypeError("at least one input is needed")
+        return op.body(tuple(nodes), **arguments)
+    return op.body(*nodes, **arguments)
+
+
+def _repeat(op: OpDef, inputs: Sequence[Any]) -> Sequence[Param]:
+    return [op.data[0]] * len(inputs) if op.variadic else op.data
+
+
+# -- inputs --------------------------------------------------------------------------------------
+
+
+def _input_node(p: Param, value: Any) -> Node:
+    if isinstance(value, Handle):
+        node = value._node
+        if node.storage is None:
+            if node.error is not None:
+                raise node.error
+            # what another thread's executor owns is finished there first
+            if node.context is not None and node.context is not current_context():
+                evaluate_node(node)
+        return node
+    if value is None:
+        raise TypeError(f"`{p.name}` is missing: got None, wanted a Tensor, a Batch or an array")
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"`{p.name}` must be a Tensor, a Batch or an array, got {type(value).__name__}")
+    return tensor_node(value, None, None, None, copy=False)
+
+
+def _check_data(op: OpDef, node: Node) -> Node:
+    if node.dtype in op.rejects:
+        raise TypeError(f"element type {node.dtype} is not supported")
+    if not op.layouts:
+        return node
+    layout = resolve_layout(op.layouts, node)
+    if op.needs_channels is not None:
+        axis = layout.index("C")
+        extents = node.shapes.rows[:, axis]
+        bad = np.flatnonzero(extents != op.needs_channels)
+        if len(bad):
+            s = int(bad[0])
+            raise ValueError(
+                f"`{op.data[0].name}` must have {op.needs_channels} channels, sample {s} of shape "
+                f"{node.shapes.tuples[s]} ({layout}) has {extents[s]}"
+            )
+    return node if node.layout == layout else build.relabel("layout", node, layout)
+
+
+def resolve_layout(layouts: Sequence[str], node: Node) -> str:
+    """The node's layout if it is allowed; the first allowed one of its rank if it has none."""
+    if node.layout is not None:
+        if node.layout not in layouts:
+            raise ValueError(
+                f"the layout {node.layout!r} does not match any of the allowed layouts: "
+                f"{', '.join(layouts)}"
+            )
+        return node.layout
+    for layout in layouts:
+        if len(layout) == node.rank:
+            return layout
+    raise ValueError(
+        f"the number of dimensions {node.rank} does not match any of the allowed layouts: "
+        f"{', '.join(layouts)}"
+    )
+
+
+def _place(op: OpDef, nodes: Sequence[Node], device: Any) -> int | None:
+    """Ordinal of the GPU to run on, or None for the CPU."""
+    on_gpu = {n.device for n in nodes if n.device is not None}
+    if len(on_gpu) > 1:
+        raise ValueError(f"the inputs are on different GPUs: {sorted(on_gpu)}")
+    follow = next(iter(on_gpu), None)
+    if device is None:
+        return follow
+    target = as_device(device)
+    assert target is not None
+    if target.device_type == "cpu":
+        if follow is not None:
+            raise ValueError(f"an input is on gpu:{follow}, but device='cpu'; use .cpu() to copy it")
+        return None
+    if follow is not None and follow != target.device_id:
+        raise ValueError(f"an input is on gpu:{follow}, but device={str(target)!r}")
+    ordinal: int | None = target.device_id
+    return ordinal
+
+
+def _on(node: Node, ordinal: int) -> Node:
+    if node.device == ordinal:
+        return node
+    if node.op == "const":
+        return _const_on(node, ordinal)
+    return build.transfer(node, ordinal)
+
+
+_gpu_consts: dict[tuple[int, int], tuple[Node, Node]] = {}
+
+
+def _const_on(node: Node, ordinal: int) -> Node:
+    """A constant in device memory, uploaded once."""
+    key = (id(node), ordinal)
+    found = _gpu_consts.get(key)
+    if found is None or found[0] is not node:
+        moved = build.transfer(node, ordinal)
+        moved.context = current_context()
+        evaluate_node(moved)
+        moved.op = "const"
+        if len(_gpu_consts) > 8192:
+            _gpu_consts.clear()
+        found = _gpu_consts[key] = (node, moved)
+    return found[1]
+
+
+def _batch_count(nodes: Sequence[Node], batch_size: Any) -> int | None:
+    """Number of samples of the result, or None for a single tensor."""
+    count: int | None = None
+    for node in nodes:
+        if node.batch:
+            if count is None:
+                count = node.count
+            elif node.count != count:
+                raise ValueError(f"Inconsistent batch size: {count} != {node.count}")
+    if count is None and batch_size is not None:
+        count = int(batch_size)
+        if count < 1:
+            raise ValueError(f"`batch_size` must be positive, got {batch_size}")
+    return count
+
+
+def repeat(node: Node, count: int) -> Node:
+    """A single tensor as a batch of `count` equal samples."""
+    if node.batch:
+        return node
+    return build.choose("repeat", node, np.zeros(count, np.int64), True)
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+_ARG_DTYPES = {float: dt.float32, int: dt.int32, bool: dt.bool_}
+
+
+def _argument(p: Param, value: Any) -> Node | None:
+    """A number for the kernel, as a node."""
+    if value is None:
+        if p.default is REQUIRED:
+            raise TypeError(f"argument `{p.name}` is required")
+        value = p.default
+        if value is None:
+            return None
+    kind = _ARG_DTYPES[p.type]
+    if isinstance(value, Handle):
+        node = _input_node(p, value)
+    elif isinstance(value, (bool, int, float)):
+        number = convert.const_scalar(p.type(value), kind)
+        return number
+    elif isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
+        node = convert.const_vector(tuple(p.type(v) for v in value), kind)
+    else:
+        node = tensor_node(value, None, None, None, copy=True)
+    if not p.vector and node.rank:
+        if bool((node.shapes.volumes != 1).any()):
+            raise ValueError(
+                f"argument `{p.name}` must be a number or one number per sample, "
+                f"got shape {node.shapes.tuples[0]}"
+            )
+        node = build.drop_axes("scalar", node, range(node.rank), None)
+    elif p.vector and node.rank > 1:
+        raise ValueError(
+            f"argument `{p.name}` must be a number or a list, got {node.rank} dimensions"
+        )
+    return node
+
+
+def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
+    """Numbers on the host: an array [samples or 1] or [samples or 1, k], and its node if batched."""
+    if value is None:
+        if p.default is REQUIRED:
+            raise TypeError(f"argument `{p.name}` is required")
+        value = p.default
+        if value is None:
+            return None, None
+    if isinstance(value, (bool, int, float)):
+        return _literal(p, (value,), p.vector), None
+    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
+        if not p.vector:
+            raise TypeError(f"argument `{p.name}` must be a number, got a list")
+        return _literal(p, tuple(value), True), None
+    node = _input_node(p, value) if isinstance(value, Handle) else tensor_node(value, None, None, None, True)
+    return host_numbers(p.name, node, p.type, p.vector), node if node.batch else None
+
+
+_literals: dict[tuple[Any, ...], Array] = {}
+
+
+def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
+    # One array per literal: views with the same literal arguments can then be merged by identity.
+    key = (p.type, values, vector, str(values))
+    found = _literals.get(key)
+    if found is None:
+        if len(_literals) > 8192:
+            _literals.clear()
+        numbers = [_number(p, v) for v in values]
+        is_float = p.type is float or (p.type is None and any(isinstance(v, float) for v in values))
+        found = np.array([numbers] if vector else numbers, np.float32 if is_float else np.int64)
+        found.flags.writeable = False
+        _literals[key] = found
+    return found
+
+
+def _number(p: Param, value: Any) -> Any:
+    if p.type is float or (p.type is None and isinstance(value, float)):
+        return float(value)
+    if isinstance(value, float) and not np.isfinite(value):
+        raise ValueError(f"argument `{p.name}` must be an integer, got {value}")
+    return int(value)
+
+
+def host_numbers(name: str, node: Node, kind: Any, vector: bool) -> Array:
+    """The values of an argument, read now."""
+    evaluate_node(node)
+    if node.device is not None:
+        node = build.transfer(node, None)
+        node.context = current_context()
+        evaluate_node(node)
+    arrays = [_as_numbers(a, node.dtype, kind) for a in convert.arrays_of(node)]
+    if vector:
+        if node.rank > 1:
+            raise ValueError(f"argument `{name}` must be a list of numbers, got {node.rank} dimensions")
+        lengths = {a.size for a in arrays}
+        if len(lengths) > 1:
+            raise ValueError(
+                f"argument `{name}` must have as many values in every sample, got {sorted(lengths)}"
+            )
+        return np.stack([a.reshape(-1) for a in arrays])
+    if any(a.size != 1 for a in arrays):
+        raise ValueError(
+            f"argument `{name}` must be a number or one number per sample, got shape "
+            f"{node.shapes.tuples[0]}"
+        )
+    return np.concatenate([a.reshape(1) for a in arrays])
+
+
+def _as_numbers(array: Array, dtype: DType, kind: Any) -> Array:
+    if dtype is dt.bfloat16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    if kind is float or (kind is None and array.dtype.kind == "f"):
+        return array.astype(np.float32)
+    if array.dtype.kind == "f":
+        # a float tensor given for an integer is rounded, halves away from zero
+        return np.trunc(array + np.copysign(0.5, array)).astype(np.int64)
+    return array.astype(np.int64)
+
+
+def _static(p: Param, value: Any) -> Any:
+    if value is None:
+        if p.default is REQUIRED:
+            raise TypeError(f"argument `{p.name}` is required")
+        value = p.default
+        if value is None:
+            return None
+    kind = p.type
+    if kind is DType:
+        return dt.dtype(value)
+    if kind in (dt.DALIImageType, dt.DALIInterpType):
+        return _enum(p, value)
+    if isinstance(value, Handle) or (isinstance(value, np.ndarray) and kind is not None):
+        value = np.asarray(value).tolist()
+    if kind is str:
+        if not isinstance(value, str):
+            raise TypeError(f"argument `{p.name}` must be a string, got {type(value).__name__}")
+        return value
+    if kind in ("ints", "floats"):
+        convert_to = int if kind == "ints" else float
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return tuple(convert_to(v) for v in items)
+    if kind in (int, float, bool):
+        if isinstance(value, (list, tuple, str)):
+            raise TypeError(f"argument `{p.name}` must be a number, got {type(value).__name__}")
+        return kind(value)
+    return value
+
+
+def _enum(p: Param, value: Any) -> Any:
+    try:
+        if isinstance(value, str):
+            return p.type[value]
+        name = getattr(value, "name", None)
+        return p.type[name] if name is not None else p.type(int(value))
+    except (KeyError, ValueError, TypeError):
+        known = ", ".join(m.name for m in p.type)
+        raise ValueError(f"argument `{p.name}` must be one of {known}, got {value!r}") from None
+
+
+# -- pointwise ops -------------------------------------------------------------------------------
+
+
+def _pointwise(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Node:
+    args = [(p, arguments[p.name]) for p in op.args]
+    present = tuple(v is not None for _, v in args)
+    given = [v for _, v in args if v is not None]
+    x = nodes[0]
+    shapes = x.shapes
+    if count is not None and shapes.count != count:
+        shapes = Shapes(np.broadcast_to(shapes.rows, (count, x.rank)))
+    whole = tuple(range(x.rank))
+    channel = (x.layout.index("C"),) if x.layout and "C" in x.layout else whole[-1:]
+    axes = [whole] * len(nodes) + [channel if v.rank else () for v in given]
+    for p, v in args:
+        if v is not None and v.rank:
+            _check_vector(p, v, x, channel)
+    statics = tuple(arguments[p.name] for p in op.statics)
+    key = (op.name, present, statics)
+    node = build.pointwise(op.name, _run_body, [*nodes, *given], axes, shapes, x.layout, key)
+    node.batch = count is not None
+    return node
+
+
+def _check_vector(p: Param, v: Node, x: Node, channel: tuple[int, ...]) -> None:
+    want = x.shapes.rows[:, channel[0]]
+    got = v.shapes.rows[:, 0]
+    bad = np.flatnonzero((got != 1) & (got != want))
+    if len(bad):
+        s = int(bad[0])
+        raise ValueError(
+            f"argument `{p.name}` has {int(got[s % len(got)])} values, but sample {s} of shape "
+            f"{x.shapes.tuples[s % x.count]} has {int(want[s % len(want)])} channels"
+        )
+
+
+def _run_body(*arguments: Any) -> Expr:
+    """Runs an op's body on expressions; the last three arguments are its key."""
+    from .schema import OPS
+
+    *inputs, name, present, statics = arguments
+    op = OPS[name]
+    named: dict[str, Any] = {}
+    rest = list(inputs)
+    for p in op.data:
+        named[p.name] = rest.pop(0)
+    for p, is_given in zip(op.args, present, strict=True):
+        named[p.name] = ex.convert(rest.pop(0), _ARG_DTYPES[p.type]) if is_given else None
+    for p, value in zip(op.statics, statics, strict=True):
+        named[p.name] = value
+    first = named[op.data[0].name]
+    if "dtype" in named:
+        default = first.dtype if op.out == "same" else op.out
+        named["dtype"] = named["dtype"] or default
+        return ex.convert(op.body(**named), named["dtype"])
+    result: Expr = op.body(**named)
+    return result

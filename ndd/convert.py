@@ -1,0 +1,197 @@
+"""Intake: from arrays, lists, scalars and other libraries' tensors to nodes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .fusion.graph import Array, Node, Shapes, Storage, source
+from .fusion.opaque import as_array
+from .fusion.run import allocate
+from .kernels import dtypes as dt
+from .kernels.dtypes import DType
+
+_EMPTY = np.zeros(64, np.uint8)
+_DLPACK_CPU = (1, 3)  # plain and pinned host memory
+
+
+def check_layout(layout: str | None, rank: int) -> str | None:
+    """A layout that fits the rank; the empty one is None."""
+    if not layout:
+        return None
+    if not isinstance(layout, str):
+        raise TypeError(f"layout must be a string, got {type(layout).__name__}")
+    if len(layout) != rank:
+        raise ValueError(f"layout {layout!r} has {len(layout)} axes, but the data has {rank}")
+    return layout
+
+
+def array_of(data: Any) -> tuple[Array, DType] | None:
+    """Host data as a NumPy array (sharing memory where possible) and its element type."""
+    if isinstance(data, np.ndarray):
+        return _typed(data)
+    if isinstance(data, np.generic):
+        return _typed(np.asarray(data))
+    if isinstance(data, (bool, int, float)):
+        return _python_array(data)
+    if isinstance(data, (list, tuple)):
+        return _from_list(data)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(data, torch.Tensor):
+        return _from_torch(data.detach())
+    if hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__"):
+        if data.__dlpack_device__()[0] in _DLPACK_CPU:
+            return _typed(np.from_dlpack(data))
+        return None
+    if hasattr(data, "__cuda_array_interface__"):
+        return None
+    if hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
+        return _typed(np.asarray(data))
+    raise TypeError(
+        f"cannot make a tensor from {type(data).__name__}; wanted an array, a tensor, "
+        f"a number or a (nested) list of numbers"
+    )
+
+
+def _typed(array: Array) -> tuple[Array, DType]:
+    found = dt.from_numpy(array.dtype)
+    if found is None:
+        raise TypeError(f"element type {array.dtype} is not supported")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return (array.view(np.uint16) if found is dt.bfloat16 else array), found
+
+
+def _from_torch(tensor: Any) -> tuple[Array, DType] | None:
+    import torch
+
+    if tensor.is_cuda:
+        return None
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.uint16).numpy(), dt.bfloat16
+    return _typed(tensor.numpy())
+
+
+def _python_array(data: Any) -> tuple[Array, DType]:
+    """Python numbers are 32-bit: bool, int32 (uint32 if only that holds them), float32."""
+    array = np.asarray(data)
+    if array.dtype == object or array.dtype.kind not in "biuf":
+        raise TypeError(f"cannot make a tensor from {data!r}")
+    if array.dtype.kind == "b":
+        return array, dt.bool_
+    if array.dtype.kind == "f":
+        return array.astype(np.float32), dt.float32
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    if -(2**31) <= low and high < 2**31:
+        return array.astype(np.int32), dt.int32
+    if low >= 0 and high < 2**32 and array.ndim:
+        return array.astype(np.uint32), dt.uint32
+    raise OverflowError(f"integer {high if high >= 2**31 else low} is out of range for int32")
+
+
+def _from_list(data: Sequence[Any]) -> tuple[Array, DType]:
+    flat = _first_leaf(data)
+    if flat is None or isinstance(flat, (bool, int, float)):
+        try:
+            return _python_array(data) if flat is not None else (np.zeros(0, np.float32), dt.float32)
+        except ValueError as e:
+            raise ValueError("a nested list must be rectangular to become a tensor") from e
+    parts = [array_of(item) for item in data]
+    if any(p is None for p in parts):
+        raise TypeError("a list of GPU tensors cannot become one tensor; use ndd.stack")
+    arrays = [p[0] for p in parts if p is not None]
+    kinds = {p[1] for p in parts if p is not None}
+    if len(kinds) != 1:
+        raise TypeError(f"the items have different element types: {', '.join(map(str, kinds))}")
+    return np.stack(arrays), kinds.pop()
+
+
+def _first_leaf(data: Any) -> Any:
+    while isinstance(data, (list, tuple)):
+        if not data:
+            return None
+        data = data[0]
+    return data
+
+
+def wrap_arrays(
+    arrays: Sequence[Array], dtype: DType, layout: str | None, batch: bool, external: bool
+) -> Node:
+    """A node over existing host memory, without a copy."""
+    rank = arrays[0].ndim
+    shapes = Shapes.of([a.shape for a in arrays], rank)
+    # an empty array may point anywhere; a guarded load reads one element at its address
+    empty = _EMPTY.__array_interface__["data"][0]
+    addresses = np.array(
+        [a.__array_interface__["data"][0] if a.size else empty for a in arrays], np.int64
+    )
+    strides = None
+    item = dtype.bytes
+    if not all(a.flags.c_contiguous for a in arrays):
+        if any(s % item for a in arrays for s in a.strides):
+            arrays = [np.ascontiguousarray(a) for a in arrays]
+            return wrap_arrays(arrays, dtype, layout, batch, external)
+        strides = np.array([[s // item for s in a.strides] for a in arrays], np.int64)
+        strides = strides.reshape(len(arrays), rank)
+    owner = list(arrays)
+    dense = len(arrays) == 1 and strides is None
+    storage = Storage(addresses, owner, strides, dense, external)
+    return source(storage, shapes, dtype, check_layout(layout, rank), batch)
+
+
+def copy_arrays(arrays: Sequence[Array], dtype: DType, layout: str | None, batch: bool) -> Node:
+    """A node with its own memory, filled from arrays."""
+    rank = arrays[0].ndim
+    shapes = Shapes.of([a.shape for a in arrays], rank)
+    storage = allocate(shapes, dtype.bytes)
+    node = source(storage, shapes, dtype, check_layout(layout, rank), batch)
+    for s, array in enumerate(arrays):
+        if array.size:
+            as_array(storage, node, s)[...] = array
+    return node
+
+
+def arrays_of(node: Node) -> list[Array]:
+    """NumPy views of all samples of a materialised host node."""
+    assert node.storage is not None
+    return [as_array(node.storage, node, s) for s in range(node.count)]
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+def const_scalar(value: float | int | bool, dtype: DType) -> Node:
+    """A number as a node; one object per value (see fusion.program on what that allows)."""
+    # -0.0 equals 0.0, so it needs a key of its own
+    return _cached_scalar(value, dtype, value == 0 and str(value)[0] == "-")
+
+
+@lru_cache(maxsize=8192)
+def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
+    return _const(np.asarray(_fit(value, dtype), dtype.np), dtype)
+
+
+@lru_cache(maxsize=4096)
+def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
+    """A short list of numbers as a one-dimensional node."""
+    return _const(np.asarray([_fit(v, dtype) for v in values], dtype.np), dtype)
+
+
+def _fit(value: Any, dtype: DType) -> Any:
+    if dtype.is_integer:
+        number = int(value)
+        info = np.iinfo(dtype.np)
+        if not info.min <= number <= info.max:
+            raise OverflowError(f"integer {number} is out of range for {dtype}")
+        return number
+    return value
+
+
+def _const(array: Array, dtype: DType) -> Node:
+    node = copy_arrays([array], dtype, None, batch=False)
+    node.op = "const"
+    return node

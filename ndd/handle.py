@@ -1,0 +1,163 @@
+"""What Tensor and Batch share: a node, its metadata, devices, and when it is computed."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, TypeVar
+
+from .context import EvalContext, EvalMode, current_context, current_mode
+from .device import Device
+from .device import device as as_device
+from .fusion.build import transfer
+from .fusion.executor import Executor
+from .fusion.graph import Node
+from .kernels.dtypes import DType
+from .kernels.gpu_env import require_gpu
+
+_EAGER, _SYNC_FULL = EvalMode.eager, EvalMode.sync_full
+_CPU = Device("cpu")
+Self = TypeVar("Self", bound="Handle")
+
+
+def executor_of(context: EvalContext) -> Executor:
+    """The executor of a context, made on first use."""
+    executor = context._executor
+    if executor is None:
+        from .gpu import runtime_of
+
+        reference = weakref.ref(context)
+
+        def pool() -> Any:
+            found = reference()
+            return found.thread_pool if found is not None else _fallback_pool()
+
+        def gpu(device_id: int) -> Any:
+            return runtime_of(reference(), device_id)
+
+        executor = context._executor = Executor(pool, gpu)
+    return executor  # type: ignore[no-any-return]
+
+
+def _fallback_pool() -> Any:
+    from .kernels.threads import ThreadPool
+
+    return ThreadPool(1)
+
+
+def finish_call(nodes: list[Node], read_external: bool) -> None:
+    """The flush policy: what happens to new nodes at the end of an op call."""
+    mode = current_mode()
+    context = current_context()
+    executor = executor_of(context)
+    for node in nodes:
+        node.context = context
+    if mode is _EAGER and not read_external:
+        for node in nodes:
+            executor.submit(node)
+    elif mode._value_ > _EAGER._value_ or read_external:
+        for node in nodes:
+            executor.evaluate(node)
+        if mode is _SYNC_FULL:
+            synchronize(nodes)
+
+
+def evaluate_node(node: Node) -> None:
+    """Make sure that a node has its value."""
+    if node.storage is None:
+        if node.error is not None:
+            raise node.error
+        executor_of(node.context or current_context()).evaluate(node)
+
+
+def synchronize(nodes: list[Node]) -> None:
+    """Wait until the device has finished writing these values."""
+    for node in nodes:
+        if node.device is not None:
+            from .gpu import runtime_of
+
+            runtime_of(node.context, node.device).synchronize()
+
+
+class Handle:
+    """A value that the user holds; possibly not computed yet."""
+
+    __slots__ = ("__weakref__", "_node")
+    _node: Node
+
+    @classmethod
+    def _of(cls: type[Self], node: Node) -> Self:
+        handle = object.__new__(cls)
+        handle._node = node
+        node.handle = weakref.ref(handle)
+        return handle
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self._node.dtype
+
+    @property
+    def layout(self) -> str | None:
+        """Axis letters, or None."""
+        return self._node.layout
+
+    @property
+    def device(self) -> Device:
+        """Where the data is, or will be."""
+        ordinal = self._node.device
+        return _CPU if ordinal is None else Device("gpu", ordinal)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes (of a sample)."""
+        return self._node.rank
+
+    def evaluate(self: Self) -> Self:
+        """Compute the value now, if that has not happened yet."""
+        evaluate_node(self._node)
+        return self
+
+    def to_device(self: Self, device: Any, force_copy: bool = False) -> Self:
+        """The value on another device; itself if it is there and `force_copy` is not set."""
+        from .call import wrap
+
+        target = as_device(device)
+        if target is None:
+            raise ValueError("to_device: a device is needed, got None")
+        ordinal = None if target.device_type == "cpu" else target.device_id
+        node = self._node
+        if node.device == ordinal and not force_copy:
+            return self
+        if ordinal is not None:
+            require_gpu("to_device")
+        moved = transfer(node, ordinal) if node.device != ordinal else _copied(node)
+        moved.layout = node.layout
+        external = node.storage is not None and node.storage.external
+        finish_call([moved], external)
+        return wrap(moved)  # type: ignore[no-any-return]
+
+    def cpu(self: Self) -> Self:
+        """The value in host memory."""
+        return self.to_device(_CPU)
+
+    def gpu(self: Self, index: int | None = None) -> Self:
+        """The value on a GPU."""
+        return self.to_device(Device("gpu", index))
+
+    def __copy__(self: Self) -> Self:
+        return self
+
+    def __deepcopy__(self: Self, memo: Any) -> Self:
+        return self.to_device(self.device, force_copy=True)
+
+    __hash__ = object.__hash__
+
+    # numpy must not take over `array OP handle`
+    __array_priority__ = 1000
+    __array_ufunc__ = None
+
+
+def _copied(node: Node) -> Node:
+    from .fusion.build import copy
+
+    return copy("copy", node)

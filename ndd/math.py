@@ -1,0 +1,40 @@
+"""Mathematical functions of tensors, batches and numbers; the types follow the operators' rules.
+
+>>> import ndd
+>>> ndd.math.sqrt(ndd.tensor([1.0, 4.0])).shape
+(2,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .ops.arithmetic import MATH, Function, apply
+
+_PARAMETERS = {
+    "atan2": ("x", "y"), "clamp": ("value", "lo", "hi"), "fpow": ("base", "exponent"),
+    "pow": ("base", "exponent"), "min": ("left", "right"), "max": ("left", "right"),
+}  # fmt: skip
+
+
+def _public(f: Function) -> Callable[..., Any]:
+    short = f.label
+    names = _PARAMETERS.get(short, ("input",))
+    signature = ", ".join(names)
+    namespace: dict[str, Any] = {"_apply": apply, "_f": f}
+    exec(f"def {short}({signature}):\n    return _apply(_f, {signature})\n", namespace)
+    function: Callable[..., Any] = namespace[short]
+    sample = {"clamp": "ndd.math.clamp(ndd.tensor([1, 5]), 2, 3)"}.get(
+        short, f"ndd.math.{short}({', '.join(['ndd.tensor([0.5, 1.0])'] * len(names))})"
+    )
+    function.__doc__ = f"{f.doc}\n\n>>> import ndd\n>>> {sample}.shape\n(2,)\n"
+    function.__module__ = "ndd.math"
+    function.__qualname__ = short
+    return function
+
+
+for _f in MATH:
+    globals()[_f.label] = _public(_f)
+
+__all__ = [f.label for f in MATH]

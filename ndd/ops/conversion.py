@@ -1,0 +1,40 @@
+"""Element types: cast, cast_like, copy."""
+
+from __future__ import annotations
+
+from ..fusion import build
+from ..fusion.graph import Node
+from ..kernels import expr as ex
+from ..kernels.dtypes import DType
+from ..kernels.expr import Expr
+from ..schema import REQUIRED, data, op, static
+
+
+def _convert(x: Expr, dtype: DType) -> Expr:
+    return ex.convert(x, dtype)
+
+
+def cast_node(name: str, x: Node, dtype: DType) -> Node:
+    """`x` in another element type: rounded half away from zero, saturated."""
+    return build.pointwise(name, _convert, [x], [tuple(range(x.rank))], x.shapes, x.layout, (dtype,))
+
+
+@op.graph(sample="ndd.cast(ndd.tensor([0.5, 300.0]), dtype=ndd.uint8).dtype\n=u8")
+def cast(
+    input=data(),
+    dtype=static(DType, REQUIRED, "Element type of the result."),
+):
+    """Convert to another element type: halves round away from zero, results saturate."""
+    return cast_node("cast", input, dtype)
+
+
+@op.graph()
+def cast_like(input=data(), like=data("A value whose element type is taken.")):
+    """Convert to the element type of the second input."""
+    return cast_node("cast_like", input, like.dtype)
+
+
+@op.graph()
+def copy(input=data()):
+    """A copy in memory of its own; also across devices with `device=`."""
+    return build.copy("copy", input)

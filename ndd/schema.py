@@ -1,0 +1,192 @@
+"""How an op is defined, once. Signature, docstring, stub, broadcasting and tests derive from it.
+
+    @op.pointwise(layouts="HWC FHWC DHWC")
+    def brightness(
+        input=data(),
+        brightness=arg(float, 1.0, "Brightness multiplier."),
+        dtype=static(DType, None, "Output type; the input's if omitted."),
+    ):
+        '''Scale intensities.'''
+        return to_f32(input) * brightness
+
+Four words settle what an argument is. `data`: an input, element by element. `arg`: a run-time
+number, one or one per sample, which goes to the kernel. `geometry`: a run-time number that decides
+shapes or positions, so it is read at the call. `static`: baked into the kernel, part of its key.
+
+A *pointwise* body runs on scalar expressions; a *graph* body builds nodes with `fusion.build`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .kernels import dtypes as dt
+from .kernels.dtypes import DType
+
+REQUIRED = type("Required", (), {"__repr__": lambda self: "<required>"})()
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of an op."""
+
+    kind: str  # data | arg | geometry | static
+    type: Any = None
+    default: Any = None
+    doc: str = ""
+    vector: bool = False
+    positional: bool = False
+    variadic: bool = False
+    name: str = ""
+
+
+def data(doc: str = "Input data.", *, variadic: bool = False) -> Any:
+    """An input; `variadic`: any number of them."""
+    return Param("data", None, REQUIRED, doc, positional=True, variadic=variadic)
+
+
+def arg(type: Any, default: Any = REQUIRED, doc: str = "", *, vector: bool = False) -> Any:
+    """A number for the kernel, scalar or per sample; `vector`: one per channel."""
+    return Param("arg", type, default, doc, vector)
+
+
+def geometry(
+    type: Any, default: Any = None, doc: str = "", *, vector: bool = False, positional: bool = False
+) -> Any:
+    """A number that decides shapes or positions, scalar or per sample."""
+    return Param("geometry", type, default, doc, vector, positional)
+
+
+def static(type: Any, default: Any = None, doc: str = "") -> Any:
+    """A choice that is baked into the kernel."""
+    return Param("static", type, default, doc)
+
+
+@dataclass
+class OpDef:
+    """Everything there is to know about an op."""
+
+    name: str
+    kind: str  # pointwise | graph
+    body: Callable[..., Any]
+    params: tuple[Param, ...]
+    doc: str
+    layouts: tuple[str, ...] = ()
+    out: Any = "same"  # pointwise: type of the result if `dtype` is not given
+    rejects: tuple[DType, ...] = ()
+    needs_channels: int | None = None
+    sample: str = ""  # an example call for the docs and the tests
+    public: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.data = tuple(p for p in self.params if p.kind == "data")
+        self.variadic = any(p.variadic for p in self.data)
+        self.others = tuple(p for p in self.params if p.kind != "data")
+        self.args = tuple(p for p in self.params if p.kind == "arg")
+        self.geometry = tuple(p for p in self.params if p.kind == "geometry")
+        self.statics = tuple(p for p in self.params if p.kind == "static")
+
+
+OPS: dict[str, OpDef] = {}
+
+
+class _Define:
+    """`@op.pointwise(...)` and `@op.graph(...)`."""
+
+    def pointwise(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+        return lambda body: _define("pointwise", body, options)
+
+    def graph(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+        return lambda body: _define("graph", body, options)
+
+
+op = _Define()
+
+
+def _define(kind: str, body: Callable[..., Any], options: dict[str, Any]) -> Any:
+    name = options.pop("name", None) or body.__name__
+    if name in OPS:
+        raise ValueError(f"op {name} is defined twice")
+    params = tuple(
+        Param(**{**p.default.__dict__, "name": p.name})
+        for p in inspect.signature(body).parameters.values()
+        if isinstance(p.default, Param)  # `count` of ops without inputs is not the user's
+    )
+    layouts = tuple(options.pop("layouts", "").split())
+    rejects = tuple(dt.DType.parse(n) for n in options.pop("rejects", "").split())
+    defined = OpDef(
+        name, kind, body, params, inspect.cleandoc(body.__doc__ or ""), layouts,
+        rejects=rejects, **options,
+    )  # fmt: skip
+    OPS[name] = defined
+    defined.public = _public_function(defined)
+    return defined.public
+
+
+def _public_function(defined: OpDef) -> Callable[..., Any]:
+    """A function with the op's real signature, which hands everything to `call.call`."""
+    from .call import call
+
+    short = defined.name.rpartition(".")[2]
+    namespace: dict[str, Any] = {"_call": call, "_op": defined}
+    lead: list[str] = []
+    inputs: list[str] = []
+    for p in defined.data:
+        lead.append(f"*{p.name}" if p.variadic else p.name)
+        inputs.append(f"*{p.name}" if p.variadic else p.name)
+    keyword: list[str] = []
+    for p in defined.others:
+        namespace[f"_default_{p.name}"] = None if p.default is REQUIRED else p.default
+        required = p.default is REQUIRED
+        text = p.name if required else f"{p.name}=_default_{p.name}"
+        (lead if p.positional else keyword).append(text)
+    keyword += ["batch_size=None", "device=None"]
+    star = [] if any(p.variadic for p in defined.data) else ["*"]
+    signature = ", ".join([*lead, *star, *keyword])
+    packed = "".join(f"{i}, " for i in inputs)
+    others = "".join(f"{p.name}, " for p in defined.others)
+    source = (
+        f"def {short}({signature}):\n"
+        f"    return _call(_op, ({packed}), ({others}), batch_size, device)\n"
+    )
+    exec(compile(source, f"<ndd op {defined.name}>", "exec"), namespace)
+    function: Callable[..., Any] = namespace[short]
+    function.__doc__ = document(defined)
+    function.__module__ = "ndd" + "".join(f".{p}" for p in defined.name.split(".")[:-1])
+    function.__qualname__ = short
+    return function
+
+
+_TYPE_NAMES = {float: "float", int: "int", bool: "bool", str: "str"}
+
+
+def type_text(p: Param) -> str:
+    """How a parameter's type is written in documentation."""
+    if p.kind == "data":
+        return "Tensor or Batch"
+    base = p.type if isinstance(p.type, str) else _TYPE_NAMES.get(p.type, getattr(p.type, "__name__", ""))
+    if p.vector:
+        base = f"{base} or sequence of {base}"
+    return f"{base} or Tensor or Batch" if p.kind in ("arg", "geometry") else base
+
+
+def document(defined: OpDef) -> str:
+    """NumPy-style docstring, with the example first."""
+    lines = [defined.doc, ""]
+    if defined.sample:
+        lines += [">>> import ndd", *(f">>> {s}" if not s.startswith("=") else s[1:].strip()
+                                      for s in defined.sample.splitlines()), ""]  # fmt: skip
+    lines += ["Parameters", "----------"]
+    for p in defined.params:
+        default = "" if p.default is REQUIRED else f", default {p.default!r}"
+        lines += [f"{p.name} : {type_text(p)}{default}", f"    {p.doc}"]
+    lines += [
+        "batch_size : int, optional", "    Number of samples, if no input tells it.",
+        "device : str or Device, optional", "    Where to run; follows the inputs if omitted.",
+    ]  # fmt: skip
+    if defined.layouts:
+        lines += ["", f"Layouts: {', '.join(defined.layouts)}."]
+    return "\n".join(lines)

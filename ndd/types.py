@@ -1,0 +1,22 @@
+"""Enumerations under the names of ``nvidia.dali.types``; values of that module are equal to these.
+
+>>> import ndd
+>>> ndd.types.RGB
+<DALIImageType.RGB: 0>
+"""
+
+from __future__ import annotations
+
+from .kernels.dtypes import DALIDataType, DALIImageType, DALIInterpType
+
+for _enum in (DALIDataType, DALIImageType, DALIInterpType):
+    globals().update(_enum.__members__)
+
+__all__ = [
+    "DALIDataType",
+    "DALIImageType",
+    "DALIInterpType",
+    *DALIDataType.__members__,
+    *DALIImageType.__members__,
+    *DALIInterpType.__members__,
+]
