@@ -23,8 +23,8 @@ from .run import Run
 # look. Op calls follow each other in 10-20 µs, so a burst of calls is taken as one program; a
 # consumer does not wait for it (bench/overhead.py, sweep of the window).
 WINDOW_SECONDS = 200e-6
-# After this long without work the thread sleeps until it is woken (which costs the caller ~10 µs).
-IDLE_SECONDS = 20e-3
+# Without work the pauses double up to this; then the thread sleeps until it is woken.
+LONGEST_PAUSE_SECONDS = 25e-3
 
 
 def fusion_enabled() -> bool:
@@ -99,9 +99,6 @@ class Executor:
                     self._run([root])
 
     def _run_together(self, roots: list[Node]) -> None:
-        failed = next((n for n in _ancestors(roots) if n.error is not None), None)
-        if failed is not None:
-            raise failed.error  # type: ignore[misc]
         program = collect(roots)
         plan, record = plan_for(program, fusion_enabled())
         device = next((n.device for n in program.nodes if n.device is not None), None)
@@ -132,17 +129,6 @@ def live_sinks(pending: list[Node]) -> list[Node]:
                 inner.add(id(n))
                 stack.extend(n.inputs)
     return [n for n in alive if id(n) not in inner]
-
-
-def _ancestors(roots: list[Node]) -> list[Node]:
-    seen: dict[int, Node] = {}
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen and node.storage is None:
-            seen[id(node)] = node
-            stack.extend(node.inputs)
-    return list(seen.values())
 
 
 class _Worker:
@@ -177,25 +163,28 @@ class _Worker:
 
     def _loop(self) -> None:
         seen = -1
-        busy_until = time.monotonic() + IDLE_SECONDS
+        pause = WINDOW_SECONDS
         while not self._stopped:
-            time.sleep(WINDOW_SECONDS)
+            time.sleep(pause)
             executor = self._executor()
             if executor is None:
                 return
             if executor._pending:
+                pause = WINDOW_SECONDS
                 if executor._added == seen:
                     executor.flush_all()
                 seen = executor._added
-                busy_until = time.monotonic() + IDLE_SECONDS
-            elif time.monotonic() > busy_until:
+            elif pause < LONGEST_PAUSE_SECONDS:
+                # consumers take the work themselves: look less often, each look costs them the GIL
+                pause *= 2
+            else:
                 self._event.clear()
                 self.asleep = True
                 if not executor._pending:
                     del executor
                     self._event.wait()
                 self.asleep = False
-                busy_until = time.monotonic() + IDLE_SECONDS
+                pause = WINDOW_SECONDS
 
 
 _workers: weakref.WeakSet[_Worker] = weakref.WeakSet()

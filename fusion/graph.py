@@ -20,15 +20,21 @@ from ..kernels.expr import Expr
 Array = np.ndarray[Any, Any]
 # Channel axes up to this extent are unrolled in kernels (grey, grey+alpha, RGB, RGBA).
 MAX_STATIC_CHANNELS = 4
+SAMPLE_ALIGNMENT = 64  # of ragged samples, in bytes: one cache line
 
 
 class Shapes:
     """Shapes of all samples as one int64 array [samples, rank]; results are cached."""
 
-    __slots__ = ("_strides", "_tuples", "_uniform", "_volumes", "rows")
+    __slots__ = (
+        "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes", "count", "rank", "rows",
+    )  # fmt: skip
 
     def __init__(self, rows: Array) -> None:
         self.rows = rows
+        self.count, self.rank = rows.shape
+        self._extents: dict[int, int | None] = {}
+        self._packed: dict[int, tuple[Array, int, bool]] = {}
         self._tuples: list[tuple[int, ...]] | None = None
         self._uniform: bool | None = None
         self._volumes: Array | None = None
@@ -37,14 +43,6 @@ class Shapes:
     @staticmethod
     def of(shapes: Sequence[Sequence[int]], rank: int) -> Shapes:
         return Shapes(np.array(shapes, np.int64).reshape(len(shapes), rank))
-
-    @property
-    def count(self) -> int:
-        return len(self.rows)
-
-    @property
-    def rank(self) -> int:
-        return int(self.rows.shape[1])
 
     @property
     def tuples(self) -> list[tuple[int, ...]]:
@@ -82,11 +80,26 @@ class Shapes:
 
     def extent(self, axis: int) -> int | None:
         """The extent of an axis if all samples agree on it."""
-        column = self.rows[:, axis]
-        if len(column) == 0:
-            return None
-        first = int(column[0])
-        return first if len(column) == 1 or bool((column == first).all()) else None
+        if axis not in self._extents:
+            column = self.rows[:, axis]
+            alike = len(column) > 0 and bool((column == column[0]).all())
+            self._extents[axis] = int(column[0]) if alike else None
+        return self._extents[axis]
+
+    def packed(self, itemsize: int) -> tuple[Array, int, bool]:
+        """(offsets, bytes in all, dense) of samples laid one after the other in fresh memory.
+
+        Equal samples have no gaps between them; others are aligned.
+        """
+        found = self._packed.get(itemsize)
+        if found is None:
+            sizes = self.volumes * itemsize
+            dense = self.uniform
+            if not dense:
+                sizes = -(-sizes // SAMPLE_ALIGNMENT) * SAMPLE_ALIGNMENT
+            ends = np.cumsum(sizes)
+            found = self._packed[itemsize] = (ends - sizes, int(ends[-1]) if len(ends) else 0, dense)
+        return found
 
 
 class Pointwise(NamedTuple):
@@ -193,8 +206,9 @@ class Node:
     """One value: how it is made (until it is made), its metadata, and its result."""
 
     __slots__ = (
-        "__weakref__", "batch", "context", "device", "dtype", "error", "handle", "inputs", "layout",
-        "op", "params", "promise", "report", "shapes", "site", "source_info", "static", "storage",
+        "__weakref__", "batch", "context", "count", "device", "dtype", "error", "handle", "inputs",
+        "layout", "op", "params", "promise", "rank", "report", "shapes", "site", "source_info",
+        "static", "storage", "token",
     )  # fmt: skip
 
     def __init__(
@@ -215,6 +229,8 @@ class Node:
         self.inputs = inputs
         self.params = params
         self.shapes = shapes
+        self.rank = shapes.rank
+        self.count = shapes.count
         self.dtype = dtype
         self.layout = layout
         self.batch = batch
@@ -227,14 +243,7 @@ class Node:
         self.promise: Any = None  # (record, position) of the plan that fused through this value
         self.report: Any = None  # the plan that produced it, for explain()
         self.source_info: Any = None
-
-    @property
-    def rank(self) -> int:
-        return self.shapes.rank
-
-    @property
-    def count(self) -> int:
-        return self.shapes.count
+        self.token: tuple[bool, int] | None = None  # see fusion.program.token
 
     def is_live(self) -> bool:
         """Whether the user can still ask for this value."""

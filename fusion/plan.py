@@ -76,7 +76,7 @@ def plan_for(program: Program, fuse: bool) -> tuple[Plan, Record]:
         if len(_records) >= MAX_RECORDS:
             _records.clear()
         record = _records[key] = Record()
-    also = record.read.intersection(program.promises)
+    also = record.read.intersection(program.promises) if record.read else record.read
     plan = record.plans.get(also)
     if plan is None:
         plan = record.plans[also] = make_plan(program, fuse, also)

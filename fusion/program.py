@@ -41,6 +41,8 @@ def collect(roots: list[Node]) -> Program:
         node, ready = stack.pop()
         if id(node) in place:
             continue
+        if node.error is not None:
+            raise node.error
         if node.storage is not None or node.static is None:
             if node.op != "const":
                 place[id(node)] = _add(program, key, node, ())
@@ -59,7 +61,7 @@ def collect(roots: list[Node]) -> Program:
         inputs = tuple(_input(program, key, place, i) for i in node.inputs)
         place[id(node)] = merged[twin_key] = _add(program, key, node, inputs)
     program.outputs = tuple(sorted({place[id(r)] for r in roots}))
-    wanted = set(program.outputs)
+    wanted = program.outputs if len(program.outputs) < 8 else set(program.outputs)
     program.promises = tuple(
         p
         for p, n in enumerate(program.nodes)
@@ -99,11 +101,26 @@ def _input(program: Program, key: list[Any], place: dict[int, int], node: Node) 
 def _add(program: Program, key: list[Any], node: Node, inputs: tuple[int, ...]) -> int:
     program.nodes.append(node)
     program.inputs.append(inputs)
-    storage = node.storage
-    contiguous = storage is None or storage.strides is None
-    what = None if storage is not None else id(node.static)
-    key.append((
-        node.op if what is not None else None, what, inputs, node.dtype.name, node.rank,
-        node.device, contiguous, node.batch, static_channels(node),
-    ))  # fmt: skip
+    key.append(token(node))
+    key.append(inputs)
     return len(program.nodes) - 1
+
+
+# What a plan may depend on, as small numbers: keys of long programs hash and compare fast.
+_tokens: dict[tuple[Any, ...], int] = {}
+
+
+def token(node: Node) -> int:
+    """A number for everything about a node that may change a plan (and nothing else)."""
+    storage = node.storage
+    stored = storage is not None
+    known = node.token
+    if known is not None and known[0] is stored:
+        return known[1]
+    facts = (
+        None if stored else node.op, None if stored else id(node.static), node.dtype.name, node.rank,
+        node.device, storage is None or storage.strides is None, node.batch, static_channels(node),
+    )  # fmt: skip
+    number = _tokens.setdefault(facts, len(_tokens))
+    node.token = (stored, number)
+    return number

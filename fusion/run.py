@@ -26,16 +26,9 @@ ROW_ALIGN = 64
 
 def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] = POOL.take) -> Storage:
     """Fresh memory for a batch: dense if all samples are alike, else each sample aligned."""
-    volumes = shapes.volumes
-    if len(volumes) == 1:
-        buffer = take(int(volumes[0]) * itemsize)
-        return Storage(np.array([buffer.address], np.int64), buffer, dense=True)
-    nbytes = volumes * itemsize
-    dense = shapes.uniform
-    sizes = nbytes if dense else -(-nbytes // ROW_ALIGN) * ROW_ALIGN
-    ends = np.cumsum(sizes)
-    buffer = take(int(ends[-1]) if len(ends) else 0)
-    return Storage(buffer.address + ends - sizes, buffer, dense=dense)
+    offsets, nbytes, dense = shapes.packed(itemsize)
+    buffer = take(nbytes)
+    return Storage(buffer.address + offsets, buffer, dense=dense)
 
 
 class Run:
@@ -100,7 +93,7 @@ class Run:
                 node = self.nodes[p]
                 if p not in scratch:
                     node.storage = allocate(node.shapes, node.dtype.bytes)
-                outputs += int(node.shapes.volumes.sum()) * node.dtype.bytes
+                outputs += node.shapes.packed(node.dtype.bytes)[1]
         tables = [self.binder.table(s.spec, s.recipe) for s in segment]
         if scratch:
             self._pipelined(segment, tables, scratch, count)
@@ -138,7 +131,7 @@ class Run:
             )
             if step not in segment:
                 inside -= reads
-        total = sum(int(self.nodes[p].shapes.volumes.sum()) * self.nodes[p].dtype.bytes for p in inside)
+        total = sum(self.nodes[p].shapes.packed(self.nodes[p].dtype.bytes)[1] for p in inside)
         if total < PIPELINE_MIN_BYTES:
             return {}
         offsets, end = {}, 0

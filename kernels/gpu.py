@@ -260,7 +260,11 @@ class _Writer:
             return f"offset_{slot}"
         if ix.axis in at:
             k = at[ix.axis]
-            return f"tl.full((), {k}, tl.int32)" if ix.identity else f"step_{slot} * {k} + offset_{slot}"
+            return (
+                f"tl.full((), {k}, tl.int32)"
+                if ix.identity
+                else f"step_{slot} * {k} + offset_{slot}"
+            )
         o = f"o_{ix.axis}.to(tl.int32)"
         return o if ix.identity else f"step_{slot} * {o} + offset_{slot}"
 

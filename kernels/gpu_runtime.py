@@ -1,7 +1,7 @@
 """Triton source → launches on a stream: of a real GPU, or of a simulated one.
 
-NOTE [simulation] The same generated text runs in both worlds. A real launch compiles it; a simulated
-one interprets it on the stream's thread, on host memory that stands for device memory.
+NOTE [simulation] The same generated text runs in both worlds. A real launch compiles it; a
+simulated one interprets it on the stream's thread, on host memory that stands for device memory.
 Triton, CuPy and PyTorch are imported at first use, never when this module is.
 """
 
@@ -11,33 +11,34 @@ import collections
 import contextlib
 import dataclasses
 import linecache
+import os
 import threading
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from . import expr as ex
+from . import dtypes as dt
 from . import gpu, gpu_env
 from .cache import cache_dir, write_atomically
 from .cpu_runtime import kernel_name
 from .dtypes import DType
+from .expr import Expr
 from .memory import POOL
 from .spec import Access, KernelSpec
 from .streams import Event, Stream
 
 Array = np.ndarray[Any, Any]
 
-# Points of one program and its warps. A flat kernel loads 8 bytes a thread at once; one that unrolls
-# channels computes several values per point, and twice the points cost occupancy for nothing
-# (kernels/cubin.py, HWC u8 → CHW f32 on sm_90: 278 instructions and occupancy .75 at 512, 528 and
-# .56 at 1024).
+# Points of one program and its warps. A flat kernel loads 8 bytes a thread at once; one that
+# unrolls channels computes several values per point, and twice the points only cost occupancy
+# (kernels/cubin.py, HWC u8 → CHW f32 on sm_90: 278 instructions and occupancy .75 at 512 points,
+# 528 and .56 at 1024).
 FLAT_BLOCK = 1024
 UNROLLED_BLOCK = 512
 NUM_WARPS = 4
-# The interpreter takes milliseconds per program whatever its size (FACTS.md), so it gets large ones.
+# The interpreter takes milliseconds per program whatever its size (FACTS.md): it gets large ones.
 SIMULATED_BLOCK = 65536
 # Samples of one size that fill less than this part of a program share programs.
 PACKED_FILL = 0.5
@@ -50,6 +51,15 @@ _interpreting = threading.Lock()  # the interpreter patches triton.language whil
 _kernels: dict[KernelSpec, GpuKernel] = {}
 launch_count = 0  # launches since import, and
 compile_count = 0  # kernels compiled by this process; tests assert on both
+
+
+def _after_fork() -> None:
+    global _lock, _interpreting
+    _lock, _interpreting = threading.Lock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Memory(Protocol):
@@ -74,6 +84,7 @@ class Launch(NamedTuple):
     """One launch of a kernel over a table."""
 
     variant: Variant
+    block: int
     programs: int
     n_points: int
     tiles_per_row: int
@@ -91,7 +102,7 @@ class GpuKernel:
         self._compiled: dict[tuple[Any, ...], Any] = {}
         if not self.source_path.exists():
             write_atomically(self.source_path, self.source.encode())
-        # Triton reads the text through linecache, which works even if the file could not be written.
+        # Triton reads the text through linecache, even if the file could not be written.
         path = str(self.source_path)
         lines = self.source.splitlines(keepends=True)
         linecache.cache[path] = (len(self.source), None, lines, path)
@@ -171,7 +182,7 @@ class GpuKernel:
             programs = len(tiles)
         wide = positions >= 1 << 31 or self._reach(table) >= 1 << 31
         aligned = grid != "packed" and self._is_aligned(table)
-        return Launch(Variant(grid, wide, aligned), programs, largest, tiles_per_row, tiles)
+        return Launch(Variant(grid, wide, aligned), block, programs, largest, tiles_per_row, tiles)
 
     @cached_property
     def _size_columns(self) -> list[int]:
@@ -285,18 +296,19 @@ class GpuRuntime:
             storage = self._packed(source, storage)
         sizes = source.shapes.volumes * source.dtype.bytes
         take = POOL.take if to_host else self.take
-        runs, storage_copy = _plan_copy(sizes, storage, source.shapes.uniform, take)
-        self._device.copy(runs, [storage.owner, storage_copy.owner])
+        runs, copied = _plan_copy(sizes, source.shapes.uniform, storage, take)
+        self._device.copy(runs, [storage.owner, copied.owner])
         # memory that is not ours may change as soon as the call returns
         if to_host or storage.external:
             self.synchronize()
-        return storage_copy
+        return copied
 
     def _packed(self, source: Any, storage: Any) -> Any:
         """Strided device memory, gathered by a kernel of our own."""
         rank = source.shapes.rank
         spec = _gather(source.dtype, rank)
-        packed = _allocate(source.shapes, source.dtype.bytes, self.take, type(storage))
+        sizes = source.shapes.volumes * source.dtype.bytes
+        packed = _allocate(sizes, source.shapes.uniform, self.take, type(storage))
         table = np.empty((len(storage.addresses), len(spec.columns)), np.int64)
         place = spec.columns
         table[:, place["out", 0]] = packed.addresses
@@ -316,44 +328,38 @@ class GpuRuntime:
 def _gather(dtype: DType, rank: int) -> KernelSpec:
     strides = (None,) * rank
     # bytes, so that a copy of booleans is exact too
-    exact = ex.dt.uint8 if dtype is ex.dt.bool_ else dtype
+    exact = dt.uint8 if dtype is dt.bool_ else dtype
     access = Access(exact, strides)
-    value = ex.Expr("load", exact, (), 0)
+    value = Expr("load", exact, (), 0)
     return KernelSpec(("contiguous",), strides, (access,), (access,), (value,))
 
 
-def _allocate(shapes: Any, itemsize: int, take: Callable[[int], Any], storage: Any) -> Any:
-    """Memory for a batch: dense if all samples are alike, else each sample aligned."""
-    nbytes = shapes.volumes * itemsize
-    dense = shapes.uniform
-    sizes = nbytes if dense else -(-nbytes // ROW_ALIGN) * ROW_ALIGN
-    ends = np.cumsum(sizes)
+def _allocate(sizes: Array, uniform: bool, take: Callable[[int], Any], make: Any) -> Any:
+    """Storage for samples of these sizes in bytes: dense if they are alike, else each aligned."""
+    room = sizes if uniform else -(-sizes // ROW_ALIGN) * ROW_ALIGN
+    ends = np.cumsum(room)
     memory = take(int(ends[-1]) if len(ends) else 0)
-    return storage(memory.address + ends - sizes, memory, dense=dense)
+    return make(memory.address + ends - room, memory, dense=uniform)
 
 
 def _plan_copy(
-    sizes: Array, storage: Any, uniform: bool, take: Callable[[int], Any]
+    sizes: Array, uniform: bool, storage: Any, take: Callable[[int], Any]
 ) -> tuple[list[tuple[int, int, int]], Any]:
     """(destination, source, bytes) of every run to copy, and the storage that they fill."""
-    make = type(storage)
-    addresses = storage.addresses
-    total = int(sizes.sum())
-    if total == 0:
-        memory = take(0)
-        return [], make(np.full(len(sizes), memory.address, np.int64), memory, dense=uniform)
-    first = int(addresses.min())
-    span = int((addresses + sizes).max()) - first
-    if span <= total * (1 + MAX_GAPS) and (storage.dense or _covers(storage.owner, first, span)):
-        memory = take(span)
-        copied = make(addresses - first + memory.address, memory, dense=storage.dense)
-        return [(memory.address, first, span)], copied
-    room = sizes if uniform else -(-sizes // ROW_ALIGN) * ROW_ALIGN
-    ends = np.cumsum(room)
-    memory = take(int(ends[-1]))
-    targets = memory.address + ends - room
-    runs = zip(targets.tolist(), addresses.tolist(), sizes.tolist())
-    return [r for r in runs if r[2]], make(targets, memory, dense=uniform)
+    total, make = int(sizes.sum()), type(storage)
+    if total:
+        filled = sizes > 0
+        first = int(storage.addresses[filled].min())
+        span = int((storage.addresses + sizes)[filled].max()) - first
+        is_block = storage.dense or _covers(storage.owner, first, span)
+        if is_block and span <= total * (1 + MAX_GAPS):
+            memory = take(span)
+            moved = np.where(filled, storage.addresses - first, 0) + memory.address
+            copied = make(moved, memory, dense=storage.dense)
+            return [(memory.address, first, span)], copied
+    copied = _allocate(sizes, uniform, take, make)
+    runs = zip(copied.addresses.tolist(), storage.addresses.tolist(), sizes.tolist())
+    return [r for r in runs if r[2]], copied
 
 
 def _covers(owner: Any, first: int, nbytes: int) -> bool:
@@ -390,11 +396,10 @@ class _Simulated:
         return min(SIMULATED_BLOCK, max(128, 1 << (max(points, 1) - 1).bit_length()))
 
     def launch(self, kernel: GpuKernel, plan: Launch, table: Array, alive: list[Any]) -> None:
-        block = self.block_for(table, kernel)
         interpreted = kernel.interpreted
 
         def run() -> None:
-            interpret(interpreted, plan, table, block)
+            interpret(interpreted, plan, table)
             alive.clear()
 
         alive = [*alive, table]
@@ -414,7 +419,7 @@ class _Simulated:
         self._stream.synchronize()
 
 
-def interpret(function: Any, plan: Launch, table: Array, block: int) -> None:
+def interpret(function: Any, plan: Launch, table: Array) -> None:
     """Run a kernel in Triton's interpreter, here and now."""
     import triton.language as tl
     from triton.runtime import interpreter
@@ -444,7 +449,7 @@ def interpret(function: Any, plan: Launch, table: Array, block: int) -> None:
         builder.options = dataclasses.replace(options, sanitize_overflow=False)
         builder.binary_op = binary_op
         try:
-            function[(plan.programs,)](*arguments, block, *plan.variant)
+            function[(plan.programs,)](*arguments, plan.block, *plan.variant)
         finally:
             builder.options = options
             del builder.binary_op
@@ -473,9 +478,8 @@ class _Cuda:
         from triton.runtime import driver
 
         with self._launching, self._memory.current():
-            block = block_of(kernel.spec)
             target = driver.active.get_current_target()
-            compiled = kernel.compile(plan.variant, target, block, NUM_WARPS)
+            compiled = kernel.compile(plan.variant, target, plan.block, NUM_WARPS)
             head = table.nbytes
             tail = 0 if plan.tiles is None else plan.tiles.nbytes
             staged = self._memory.take_pinned(head + tail)
@@ -485,7 +489,7 @@ class _Cuda:
             device = self._memory.take(head + tail)
             self._memory.copy(device.address, staged.address, head + tail)
             arguments = (device.address, device.address + head, len(table), plan.n_points)
-            constants = (block, *plan.variant)
+            constants = (plan.block, *plan.variant)
             compiled[(plan.programs, 1, 1)](
                 *arguments, plan.tiles_per_row, *constants, stream=self._stream.handle
             )
@@ -573,7 +577,7 @@ class _TorchMemory:
     def copy(self, to: int, source: int, nbytes: int) -> None:
         import ctypes
 
-        # The driver finds out by itself on which side of the bus an address lies (unified addresses).
+        # With unified addresses the driver knows on which side of the bus each one lies.
         driver = ctypes.CDLL("libcuda.so.1")
         status = driver.cuMemcpyAsync(
             ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(nbytes),
@@ -592,8 +596,3 @@ def _memory_of(device_id: int, stream: Stream) -> _CupyMemory | _TorchMemory:
 
         return _TorchMemory(torch, device_id, stream)
     return _CupyMemory(cupy, device_id, stream)
-
-
-def source_path(spec: KernelSpec) -> Path:
-    """Where the generated source of a spec lies."""
-    return get_kernel(spec).source_path

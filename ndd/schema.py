@@ -80,6 +80,7 @@ class OpDef:
     needs_channels: int | None = None
     sample: str = ""  # an example call for the docs and the tests
     public: Any = field(default=None, repr=False)
+    known_calls: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.data = tuple(p for p in self.params if p.kind == "data")
