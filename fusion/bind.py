@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..kernels.spec import KernelSpec
-from .graph import Array, Node
+from .graph import Array, Node, Storage
 from .lower import Recipe, Term, Terms, WindowRecipe
 
 Number = int | Array  # one for all samples, or one each
@@ -14,8 +14,9 @@ Number = int | Array  # one for all samples, or one each
 class Binder:
     """Evaluates recipes for one run of a program."""
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[Node], values: list[Storage | None]) -> None:
         self.nodes = nodes
+        self.values = values  # what is in memory by now, by position
         self._numbers: dict[Term, tuple[Number, Number]] = {}
 
     def table(self, spec: KernelSpec, recipe: Recipe) -> Array:
@@ -70,7 +71,7 @@ class Binder:
         return step, offset
 
     def _addresses(self, position: int) -> Array:
-        storage = self.nodes[position].storage
+        storage = self.values[position]
         assert storage is not None
         return storage.addresses
 
@@ -84,9 +85,9 @@ class Binder:
         terms: Terms,
         guarded: bool,
     ) -> None:
-        node = self.nodes[position]
-        assert node.storage is not None
-        strides = node.storage.strides
+        node, storage = self.nodes[position], self.values[position]
+        assert storage is not None
+        strides = storage.strides
         if strides is None:
             strides = node.shapes.strides
         first: Number = 0

@@ -10,7 +10,20 @@ import numpy as np
 from ..kernels import expr as ex
 from ..kernels.dtypes import DType
 from ..kernels.expr import Expr
-from .graph import Alias, Array, Host, Merge, Node, Pointwise, Samples, Shapes, Transfer, View, intern
+from .graph import (
+    Alias,
+    Array,
+    Host,
+    Merge,
+    Node,
+    Pointwise,
+    Samples,
+    Shapes,
+    Transfer,
+    View,
+    intern,
+    static_channels,
+)
 
 _bodies: dict[tuple[Any, ...], Expr] = {}
 _no_offset: dict[int, Array] = {}
@@ -132,11 +145,24 @@ def window(
     With `fill` the window may leave the input; without, the caller has checked that it does not.
     """
     identity = tuple(range(x.rank))
+    axes = [a for a in axes if not _keeps_channels(x, a, start, size, step)]
     checked = tuple(axes) if fill is not None else ()
     stepped = tuple(axes) if step is not None else ()
     return view(op, x, identity, Shapes(np.ascontiguousarray(size)), x.layout, start, step,
                 moved=tuple(axes), stepped=stepped, checked=checked, fill=fill,
                 fill_axes=fill_axes, batch=batch)  # fmt: skip
+
+
+def _keeps_channels(x: Node, axis: int, start: Array, size: Array, step: Array | None) -> bool:
+    """Whether a window leaves the small channel axis as it is; then no kernel needs to test it."""
+    channels = static_channels(x)
+    return (
+        channels is not None
+        and channels[0] == axis
+        and step is None
+        and not start[:, axis].any()
+        and bool((size[:, axis] == channels[1]).all())
+    )
 
 
 def permute(op: str, x: Node, perm: Sequence[int], layout: str | None) -> Node:

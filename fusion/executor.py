@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .errors import at_site
 from .graph import Node
 from .plan import plan_for
 from .program import Program, collect
@@ -42,6 +43,7 @@ class Executor:
         self._added = 0
         self._running = threading.RLock()
         self._worker: _Worker | None = None
+        _executors.add(self)
 
     # -- from op calls -------------------------------------------------------------------------
 
@@ -62,7 +64,8 @@ class Executor:
                 if node.storage is None and node.error is None:
                     self._flush(node)
         if node.error is not None:
-            raise node.error
+            # without the frames of earlier times that it was raised
+            raise node.error.with_traceback(None)
 
     def flush_all(self) -> None:
         """Run everything that is pending."""
@@ -76,7 +79,9 @@ class Executor:
     # -- flushing ------------------------------------------------------------------------------
 
     def _flush(self, wanted: Node | None) -> None:
-        pending, self._pending = self._pending, []
+        # two steps that are each atomic: calls go on adding to the list
+        pending = self._pending[:]
+        del self._pending[: len(pending)]
         roots = live_sinks(pending)
         if wanted is not None and all(r is not wanted for r in roots):
             if wanted.promise is not None:
@@ -91,7 +96,8 @@ class Executor:
             self._run_together(roots)
         except Exception as error:
             if len(roots) == 1:
-                roots[0].error = error
+                root = roots[0]
+                root.error = at_site(error, root.op, root.site)
                 return
             # one bad result must not take the others with it
             for root in roots:
@@ -100,22 +106,40 @@ class Executor:
 
     def _run_together(self, roots: list[Node]) -> None:
         program = collect(roots)
+        again = needed_again(program)
+        if again:
+            program = collect([*roots, *again])
         plan, record = plan_for(program, fusion_enabled())
-        device = next((n.device for n in program.nodes if n.device is not None), None)
-        gpu = None if device is None else self._gpu(device)
-        Run(plan, program, self._pool(), gpu).execute()
+        Run(plan, program, self._pool(), self._gpu).execute()
         for p in program.promises:
-            node = program.nodes[p]
-            if node.storage is None:
-                node.promise = (record, p)
-        report = (plan, program.key)
+            for node in (program.nodes[p], *program.twins.get(p, ())):
+                if node.storage is None:
+                    node.promise = (record, p)
+        report = program.report(plan)
         for p in plan.outputs:
             program.nodes[p].report = report
 
 
+def needed_again(program: Program) -> list[Node]:
+    """Values that an earlier plan fused through, and that new calls read: now they are stored."""
+    fused = {p for p, n in enumerate(program.nodes) if n.promise is not None and n.storage is None}
+    if not fused:
+        return []
+    new = (inputs for p, inputs in enumerate(program.inputs) if p not in fused)
+    found = [program.nodes[i] for i in sorted({i for inputs in new for i in inputs if i in fused})]
+    for node in found:
+        record, position = node.promise
+        record.mark_read(position)
+    return [n for n in found if n.is_live()]
+
+
 def live_sinks(pending: list[Node]) -> list[Node]:
     """Live pending nodes that no other live pending node needs: those that must be computed."""
-    alive = [n for n in pending if n.storage is None and n.error is None and n.is_live()]
+    # no handle yet: its call has not returned
+    alive = [
+        n for n in pending
+        if n.storage is None and n.error is None and (n.handle is None or n.is_live())
+    ]  # fmt: skip
     if len(alive) <= 1:
         return alive
     inner: set[int] = set()
@@ -188,6 +212,17 @@ class _Worker:
 
 
 _workers: weakref.WeakSet[_Worker] = weakref.WeakSet()
+_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # a lock that a background thread of the parent held would stay locked in the child
+    for executor in list(_executors):
+        executor._running = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register
@@ -198,6 +233,3 @@ def _stop_workers() -> None:
         worker.stop()
     for worker in workers:
         worker.join(5.0)
-
-
-__all__ = ["Executor", "Program", "fusion_enabled", "live_sinks"]

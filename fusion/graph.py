@@ -163,7 +163,7 @@ class Transfer(NamedTuple):
     rank: int
 
 
-@lru_cache(maxsize=None)
+@lru_cache(maxsize=None, typed=True)  # typed: named tuples of different classes compare equal
 def intern(static: Any) -> Any:
     """The one object for equal statics, so that plan keys can compare by identity."""
     return static
@@ -175,7 +175,7 @@ class Storage:
     `strides` (elements) is None when every sample is contiguous. `owner` keeps the memory alive.
     """
 
-    __slots__ = ("addresses", "dense", "external", "owner", "strides")
+    __slots__ = ("addresses", "dense", "external", "owner", "readonly", "strides")
 
     def __init__(
         self,
@@ -190,6 +190,7 @@ class Storage:
         self.strides = strides
         self.dense = dense  # samples lie one after the other with no gap
         self.external = external  # somebody else's memory, which may change under us
+        self.readonly = False  # and which nobody may write through us
 
 
 class Site(NamedTuple):

@@ -8,7 +8,9 @@ it becomes one address and one stride per axis.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Container, Generator
+from functools import lru_cache
+from typing import NamedTuple
 
 from ..kernels import expr as ex
 from ..kernels.expr import Expr
@@ -20,6 +22,9 @@ from .graph import Merge, Node, Pointwise, View, static_channels
 Step = tuple[str, int, int]
 Term = tuple[int | None, int, tuple[Step, ...]]
 Terms = tuple[Term, ...]
+# A value at a place: position in the program, terms, and the window in which it is defined.
+Request = tuple[int, Terms, Expr | None]
+Work = Generator[Request, Expr, Expr]
 
 
 class WindowRecipe(NamedTuple):
@@ -49,7 +54,8 @@ class Lowering:
     """Lowers one group. `buffers` are positions whose value is in memory when the group runs."""
 
     def __init__(
-        self, nodes: list[Node], inputs: list[tuple[int, ...]], buffers: set[int], inline: set[int]
+        self, nodes: list[Node], inputs: list[tuple[int, ...]], buffers: Container[int],
+        inline: Container[int],
     ) -> None:
         self.nodes = nodes
         self.inputs = inputs
@@ -57,52 +63,74 @@ class Lowering:
         self.inline = inline  # results that this kernel computes and also stores
         self.members: dict[int, None] = {}
         self.stores: dict[int, tuple[Terms, Expr]] = {}
-        self._loads: dict[tuple[int, Terms, Expr | None], int] = {}
+        self._loads: dict[Request, int] = {}
         self._windows: dict[WindowRecipe, int] = {}
         self._indices: dict[Term, int] = {}
-        self._memo: dict[tuple[int, Terms, Expr | None], Expr] = {}
+        self._memo: dict[Request, Expr] = {}
 
     def group(self, root: int) -> tuple[KernelSpec, Recipe]:
         terms = identity_terms(self.nodes[root].rank)
-        value = self._compute(root, terms, None)
+        value = self._evaluate((root, terms, None))
         self.stores[root] = (terms, value)
         return self._finish(root)
 
     # -- values --------------------------------------------------------------------------------
 
-    def value(self, position: int, terms: Terms, guard: Expr | None) -> Expr:
-        """The value of a node at the position that `terms` describe."""
+    def _evaluate(self, root: Request) -> Expr:
+        """The value of a request. An explicit stack, because a chain is as deep as it is long:
+        `_compute` yields what it needs and is sent the answer."""
+        stack = [(root, self._compute(*root))]
+        answer: Expr | None = None
+        while stack:
+            request, work = stack[-1]
+            try:
+                needed = work.send(answer)  # type: ignore[arg-type]
+            except StopIteration as done:
+                stack.pop()
+                answer = self._memo[request] = done.value
+                if request[0] in self.inline:
+                    self.stores.setdefault(request[0], (request[1], done.value))
+                continue
+            answer = self._known(needed)
+            if answer is None:
+                stack.append((needed, self._compute(*needed)))
+        assert answer is not None
+        return answer
+
+    def _known(self, request: Request) -> Expr | None:
+        position, terms, guard = request
         if position in self.buffers and position not in self.inline:
             return self._load(position, terms, guard)
-        key = (position, terms, guard)
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = self._compute(position, terms, guard)
-            if position in self.inline and guard is None and position not in self.stores:
-                self.stores[position] = (terms, found)
-        return found
+        return self._memo.get(request)
 
-    def _compute(self, position: int, terms: Terms, guard: Expr | None) -> Expr:
+    def places(self, position: int) -> list[Request]:
+        """Where this kernel computes the value of a node, or reads it."""
+        return [r for r in (*self._memo, *self._loads) if r[0] == position]
+
+    def _compute(self, position: int, terms: Terms, guard: Expr | None) -> Work:
         self.members[position] = None
         static = self.nodes[position].static
         if isinstance(static, Pointwise):
-            return self._pointwise(position, static, terms, guard)
+            return (yield from self._pointwise(position, static, terms, guard))
         if isinstance(static, View):
-            window, value = self._view(position, static, terms, guard)
+            window, value = yield from self._view(position, static, terms, guard)
             if window is None:
                 return value
             fill = self.inputs[position][1]
             fill_terms = tuple(terms[a] for a in static.fill_axes)
-            fill_terms = self._broadcast(fill, fill_terms)
-            return ex.select(window, value, self.value(fill, fill_terms, guard))
+            outside = yield fill, self._broadcast(fill, fill_terms), guard
+            return ex.select(window, value, outside)
         assert isinstance(static, Merge)
-        return self._merge(position, terms, guard)
+        return (yield from self._merge(position, terms, guard))
 
-    def _pointwise(self, position: int, static: Pointwise, terms: Terms, guard: Expr | None) -> Expr:
+    def _pointwise(
+        self, position: int, static: Pointwise, terms: Terms, guard: Expr | None
+    ) -> Work:
+        memo: dict[Expr, Expr] = {}
+        for e in _inputs_of(static.expr):
+            memo[e] = yield self._input(position, static, e, terms, guard)
+
         def leaf(e: Expr) -> Expr | None:
-            if e.op == "input":
-                i, pins = e.attr
-                return self._input(position, static, i, pins, terms, guard)
             if e.op == "index":
                 return self._index(terms[e.attr])
             if e.op == "lookup":
@@ -111,22 +139,16 @@ class Lowering:
                 return Expr("lookup", e.dtype, tuple(memo[a] for a in e.args), slot)
             return None
 
-        memo: dict[Expr, Expr] = {}
         return ex.rewrite(static.expr, leaf, memo)
 
     def _input(
-        self,
-        position: int,
-        static: Pointwise,
-        i: int,
-        pins: tuple[tuple[int, int], ...],
-        terms: Terms,
-        guard: Expr | None,
-    ) -> Expr:
+        self, position: int, static: Pointwise, e: Expr, terms: Terms, guard: Expr | None
+    ) -> Request:
+        i, pins = e.attr
         pinned: dict[int, Term] = {axis % static.rank: (None, k, ()) for axis, k in pins}
         source = self.inputs[position][i]
         own = tuple(pinned.get(a, terms[a]) for a in static.axes[i])
-        return self.value(source, self._broadcast(source, own, static.same[i]), guard)
+        return source, self._broadcast(source, own, static.same[i]), guard
 
     def _broadcast(self, position: int, terms: Terms, same: tuple[bool, ...] = ()) -> Terms:
         """Terms that stay at 0 in dimensions of extent 1; those in `same` need no such care."""
@@ -138,8 +160,8 @@ class Lowering:
         )
 
     def _view(
-        self, position: int, static: View, terms: Terms, guard: Expr | None
-    ) -> tuple[Expr | None, Expr]:
+        self, position: int, static: View, terms: Terms, guard: Expr | None, check: bool = True
+    ) -> Generator[Request, Expr, tuple[Expr | None, Expr]]:
         source = self.inputs[position][0]
         own: list[Term] = []
         for d, a in enumerate(static.axes):
@@ -150,19 +172,26 @@ class Lowering:
                 else (axis, k, (*path, ("view", position, d)))
             )
         window = None
-        if static.checked:
+        if static.checked and check:
             window = self._window(source, tuple((d, own[d]) for d in static.checked))
             guard = window if guard is None else guard & window
-        return window, self.value(source, tuple(own), guard)
+        value = yield source, tuple(own), guard
+        return window, value
 
-    def _merge(self, position: int, terms: Terms, guard: Expr | None) -> Expr:
-        parts = []
-        for part in self.inputs[position]:
+    def _merge(self, position: int, terms: Terms, guard: Expr | None) -> Work:
+        *parts, last = self.inputs[position]
+        placed: list[tuple[Expr, Expr]] = []
+        rest = guard
+        for part in parts:
             self.members[part] = None
-            parts.append(self._view(part, self.nodes[part].static, terms, guard))
-        value = parts[-1][1]
-        for window, part_value in reversed(parts[:-1]):
+            window, part_value = yield from self._view(part, self.nodes[part].static, terms, guard)
             assert window is not None
+            placed.append((window, part_value))
+            rest = ~window if rest is None else rest & ~window
+        # the parts tile the output: where no other part is, the last one must be
+        self.members[last] = None
+        _, value = yield from self._view(last, self.nodes[last].static, terms, rest, check=False)
+        for window, part_value in reversed(placed):
             value = ex.select(window, part_value, value)
         return value
 
@@ -236,17 +265,24 @@ class Lowering:
         return tuple(extents)
 
     def _access(
-        self, key: tuple[int, Terms, Expr | None], flat: bool, rank: int
+        self, key: Request, flat: bool, rank: int
     ) -> Access:
         position, terms, guard = key
         dtype = self.nodes[position].dtype
         if flat:
             moves = any(axis is not None for axis, _, _ in terms)
             return Access(dtype, (1 if moves else 0,))
-        return Access(dtype, self._strides(position, terms, rank), guard is not None)
+        strides = self._strides(position, terms, rank)
+        likely = self._strides(position, terms, rank, assume_unit=True)
+        return Access(dtype, strides, guard is not None, likely if likely != strides else ())
 
-    def _strides(self, position: int, terms: Terms, rank: int) -> tuple[int | None, ...]:
-        """Per output axis: 0 if the operand ignores it, a number if it is known, else None."""
+    def _strides(
+        self, position: int, terms: Terms, rank: int, assume_unit: bool = False
+    ) -> tuple[int | None, ...]:
+        """Per output axis: 0 if the operand ignores it, a number if it is known, else None.
+
+        `assume_unit`: as if flips and stepped slices had a step of 1.
+        """
         node = self.nodes[position]
         known = self._known_strides(node, position)
         strides: list[int | None] = [0] * rank
@@ -254,7 +290,10 @@ class Lowering:
         for d, (axis, _, path) in enumerate(terms):
             if axis is None:
                 continue
-            unit = all(kind == "view" and self.nodes[p].static.unit[dim] for kind, p, dim in path)
+            unit = all(
+                kind == "view" and (assume_unit or self.nodes[p].static.unit[dim])
+                for kind, p, dim in path
+            )
             strides[axis] = known[d] if unit and axis not in seen else None
             seen.add(axis)
         return tuple(strides)
@@ -273,10 +312,6 @@ class Lowering:
         return known
 
 
-def describe(recipe: Recipe, nodes: list[Node]) -> dict[str, Any]:
-    """Numbers for explain(): what a group reads and writes."""
-    return {
-        "reads": [p for p, _ in recipe.loads],
-        "writes": [p for p, _ in recipe.stores],
-        "root": recipe.root,
-    }
+@lru_cache(maxsize=4096)
+def _inputs_of(expr: Expr) -> tuple[Expr, ...]:
+    return tuple(e for e in ex.walk([expr]) if e.op == "input")

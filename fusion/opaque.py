@@ -32,7 +32,7 @@ def _rename(source: Node) -> Storage:
     storage = _stored(source)
     if storage.strides is not None:
         storage = contiguous(source)
-    return Storage(storage.addresses, storage.owner, dense=storage.dense)
+    return _shared(Storage(storage.addresses, storage.owner, dense=storage.dense), storage)
 
 
 def _choose(source: Node, indices: Array) -> Storage:
@@ -40,7 +40,14 @@ def _choose(source: Node, indices: Array) -> Storage:
     strides = None if storage.strides is None else storage.strides[indices]
     # a run of neighbours of a dense batch is dense itself
     run = len(indices) == 1 or bool((np.diff(indices) == 1).all())
-    return Storage(storage.addresses[indices], storage.owner, strides, storage.dense and run)
+    chosen = Storage(storage.addresses[indices], storage.owner, strides, storage.dense and run)
+    return _shared(chosen, storage)
+
+
+def _shared(result: Storage, source: Storage) -> Storage:
+    """A storage over the memory of another one: what holds for that memory holds for both."""
+    result.external, result.readonly = source.external, source.readonly
+    return result
 
 
 def _transfer(node: Node, source: Node, gpu: Any) -> Storage:
@@ -72,7 +79,7 @@ def as_array(storage: Storage, node: Node, sample: int) -> Array:
         strides = tuple(int(s) * dtype.itemsize for s in storage.strides[sample])
     if 0 in shape:
         return np.empty(shape, dtype)
-    return np.asarray(_Memory(int(storage.addresses[sample]), shape, dtype, strides, storage.owner))
+    return np.asarray(_Memory(int(storage.addresses[sample]), shape, dtype, strides, storage))
 
 
 class _Memory:
@@ -80,9 +87,9 @@ class _Memory:
 
     __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, address: int, shape: Any, dtype: Any, strides: Any, owner: Any) -> None:
-        self.owner = owner
+    def __init__(self, address: int, shape: Any, dtype: Any, strides: Any, of: Storage) -> None:
+        self.owner = of.owner
         self.__array_interface__ = {
-            "version": 3, "shape": shape, "typestr": dtype.str, "data": (address, False),
+            "version": 3, "shape": shape, "typestr": dtype.str, "data": (address, of.readonly),
             "strides": strides,
         }  # fmt: skip

@@ -6,8 +6,9 @@ A value that no rule marks is never stored: it lives in registers inside the ker
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
-from ..kernels.expr import cost
+from ..kernels.expr import Expr, cost, walk
 from .graph import Merge, Pointwise, View
 from .program import Program
 
@@ -55,7 +56,7 @@ def keep_tables(program: Program, keep: Keep) -> None:
     for p, inputs in enumerate(program.inputs):
         static = program.nodes[p].static
         if isinstance(static, Pointwise):
-            for i in _looked_up(static):
+            for i in _looked_up(static.expr):
                 keep.setdefault(inputs[i], "it is looked up by position")
 
 
@@ -70,35 +71,41 @@ def keep_nested_merges(program: Program, keep: Keep) -> None:
 
 
 def keep_shared(program: Program, keep: Keep) -> None:
-    """A dear value that is needed at several places is computed once and stored."""
+    """A dear value that is needed at several places is computed once and stored.
+
+    A place is a kernel and the moves (views, broadcasts) on the way from its result to the value.
+    """
     users = program.consumers()
     costs = _costs(program)
-    places: list[set[tuple[int, ...]]] = [set() for _ in program.nodes]
+    ids: dict[tuple[int, int], int] = {}  # a number for every place: (place of the user, user)
+    places: list[set[int]] = [set() for _ in program.nodes]
     for p in range(len(program.nodes) - 1, -1, -1):
+        mine = places[p]
         for user in users[p]:
-            if user in keep:
-                ends: set[tuple[int, ...]] = {(user,)}
-            else:
-                ends = places[user]
-            places[p] |= {(*e, user) if _moves(program, user) else e for e in ends}
-        if p in keep or program.nodes[p].storage is not None or len(places[p]) <= 1:
+            start = ids.setdefault((-1, user), len(ids))
+            ends = (start,) if user in keep else places[user]
+            moves = _moves(program, user, p)
+            mine.update(ids.setdefault((e, user), len(ids)) if moves else e for e in ends)
+        if p in keep or program.nodes[p].storage is not None or len(mine) <= 1:
             continue
-        if costs[p] * (len(places[p]) - 1) > RECOMPUTE_COST:
-            keep[p] = f"needed at {len(places[p])} places, dearer to compute again than to store"
-            places[p] = set()
+        if costs[p] * (len(mine) - 1) > RECOMPUTE_COST:
+            keep[p] = f"needed at {len(mine)} places, dearer to compute again than to store"
 
 
 def keep_long_chains(program: Program, keep: Keep) -> None:
-    sizes = [0] * len(program.nodes)
+    groups: list[set[int]] = []  # the operations that a kernel for each value would have
     for p, inputs in enumerate(program.inputs):
         if program.nodes[p].storage is not None:
+            groups.append(set())
             continue
-        size = 1 + sum(sizes[i] for i in inputs if i not in keep)
-        while size > MAX_GROUP_NODES:
-            largest = max((i for i in inputs if i not in keep), key=lambda i: sizes[i])
+        parts = {i: groups[i] for i in inputs if i not in keep}
+        group = set().union({p}, *parts.values())
+        while len(group) > MAX_GROUP_NODES:
+            largest = max(parts, key=lambda i: len(parts[i]))
             keep[largest] = f"the group has reached {MAX_GROUP_NODES} operations"
-            size -= sizes[largest]
-        sizes[p] = size
+            del parts[largest]
+            group = set().union({p}, *parts.values())
+        groups.append(group)
 
 
 PASSES: tuple[Callable[[Program, Keep], None], ...] = (
@@ -133,19 +140,23 @@ def _is_part(program: Program, p: int) -> bool:
     return isinstance(static, View) and bool(static.checked) and len(program.inputs[p]) == 1
 
 
-def _looked_up(static: Pointwise) -> list[int]:
-    from ..kernels.expr import walk
+@lru_cache(maxsize=4096)
+def _looked_up(expr: Expr) -> tuple[int, ...]:
+    return tuple(e.attr for e in walk([expr]) if e.op == "lookup")
 
-    return [e.attr for e in walk([static.expr]) if e.op == "lookup"]
+
+_cost = lru_cache(maxsize=4096)(cost)
 
 
-def _moves(program: Program, p: int) -> bool:
-    """Whether a node reads its inputs at other positions than its own."""
+def _moves(program: Program, p: int, of: int) -> bool:
+    """Whether a node reads one of its inputs at other positions than its own."""
     static = program.nodes[p].static
     if isinstance(static, View):
         return not all(static.unit) or not all(static.still)
     if isinstance(static, Pointwise):
-        return not all(all(dims) for dims in static.same)
+        return not all(
+            all(same) for i, same in zip(program.inputs[p], static.same, strict=True) if i == of
+        )
     return True
 
 
@@ -155,6 +166,6 @@ def _costs(program: Program) -> list[int]:
     for p, inputs in enumerate(program.inputs):
         node = program.nodes[p]
         if node.storage is None:
-            own = cost(node.static.expr) if isinstance(node.static, Pointwise) else 1
+            own = _cost(node.static.expr) if isinstance(node.static, Pointwise) else 1
             costs[p] = min(own + sum(costs[i] for i in inputs), 1000)
     return costs

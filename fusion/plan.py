@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..kernels.spec import KernelSpec
 from .graph import Pointwise, View
 from .lower import Lowering, Recipe, Terms
-from .passes import FUSIBLE, choose_kept
+from .passes import FUSIBLE, MAX_GROUP_NODES, choose_kept
 from .program import Program
 
 
-@dataclass
+@dataclass(eq=False)
 class KernelStep:
     """One generated kernel over all samples of a batch."""
 
@@ -24,21 +25,41 @@ class KernelStep:
     kernel: Any = None  # compiled on first use
 
     @property
+    def reads(self) -> Iterable[int]:
+        return (p for p, _ in self.recipe.loads)
+
+    @property
     def writes(self) -> tuple[int, ...]:
         return tuple(p for p, _ in self.recipe.stores)
 
 
-@dataclass
+@dataclass(eq=False)
 class OpaqueStep:
     """Anything that is not a generated kernel: aliases, sample choices, copies, host functions."""
 
     root: int
+    reads: tuple[int, ...]
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return (self.root,)
 
 
 Step = KernelStep | OpaqueStep
 
 
-@dataclass
+@dataclass(eq=False)
+class Segment:
+    """A run of kernels over the same samples, or one opaque step."""
+
+    steps: list[Step]
+    # Values that only this segment sees, and the slot of scratch memory of each: those that are
+    # never needed at the same time share one.
+    slots: dict[int, int] = field(default_factory=dict)
+    last: tuple[int, ...] = ()  # values that nothing after this segment needs
+
+
+@dataclass(eq=False)
 class Plan:
     """What to run for a program shape; valid for every size, batch size and argument value."""
 
@@ -46,7 +67,7 @@ class Plan:
     keep: dict[int, str]
     outputs: tuple[int, ...]
     statics: tuple[Any, ...] = ()  # keeps interned statics alive while the key names their ids
-    segments: list[list[Step]] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
 
 
 class Record:
@@ -89,83 +110,96 @@ def make_plan(program: Program, fuse: bool, also: frozenset[int] = frozenset()) 
     global plan_count
     plan_count += 1
     keep = choose_kept(program, fuse, also)
-    kept = set(keep)
-    absorbed = _absorb(program, keep, kept) if fuse else {}
-    stored_with: dict[int, set[int]] = {}
-    for p in absorbed:
-        stored_with.setdefault(_final(absorbed, p), set()).add(p)
-    steps: list[Step] = []
-    for p in sorted(keep):
-        node = program.nodes[p]
-        if node.storage is not None or p in absorbed:
-            continue
-        if not isinstance(node.static, FUSIBLE) or _is_rename(program, keep, p):
-            steps.append(OpaqueStep(p))
-            continue
-        steps.append(_kernel(program, kept, p, stored_with.get(p, set())))
     outputs = tuple(sorted({*program.outputs, *also}))
+    groups = _Groups(program, keep, outputs)
+    if fuse:
+        groups.merge()
+    steps = groups.steps()
     plan = Plan(steps, keep, outputs, tuple(n.static for n in program.nodes))
     plan.segments = _segments(program, steps)
+    _allot(plan)
     return plan
 
 
-def _is_rename(program: Program, keep: dict[int, str], p: int) -> bool:
-    static = program.nodes[p].static
-    return isinstance(static, View) and static.relabel and program.inputs[p][0] in keep
+class _Groups:
+    """The kernels of a plan: first one for every kept value, then several results from one.
 
+    `keep` loses the values that turn out to be needed inside of one kernel only.
+    """
 
-def _kernel(program: Program, kept: set[int], root: int, inline: set[int]) -> KernelStep:
-    lowering = Lowering(program.nodes, program.inputs, kept, inline)
-    spec, recipe = lowering.group(root)
-    assert inline <= set(lowering.stores), "an absorbed result is not stored"
-    return KernelStep(root, spec, recipe, tuple(sorted(lowering.members)), program.nodes[root].device)
+    def __init__(self, program: Program, keep: dict[int, str], outputs: tuple[int, ...]) -> None:
+        self.program = program
+        self.keep = keep
+        self.outputs = frozenset(outputs)
+        self.kernels: dict[int, KernelStep] = {}
+        self.opaque: dict[int, OpaqueStep] = {}
+        self.readers: dict[int, set[int]] = {p: set() for p in keep}  # roots of what loads it
+        for p in sorted(keep):
+            node = program.nodes[p]
+            if node.storage is not None:
+                continue
+            if isinstance(node.static, FUSIBLE) and not self._is_rename(p):
+                self._add(self._lower(p, frozenset())[1])
+            else:
+                self.opaque[p] = OpaqueStep(p, program.inputs[p])
+                for i in program.inputs[p]:
+                    self.readers[i].add(p)
 
+    def steps(self) -> list[Step]:
+        """All steps, in the order of their results."""
+        found: dict[int, Step] = {**self.kernels, **self.opaque}
+        return [found[p] for p in sorted(found)]
 
-# -- several results from one kernel -------------------------------------------------------------
+    def merge(self) -> None:
+        """Let kernels store, on the way, results that they need; the last ones first, so that the
+        readers of a result are settled when its turn comes."""
+        for p in sorted(self.kernels, reverse=True):
+            # Every reader must run after the value is stored, so only the first one can store it.
+            first = min(self.readers[p], default=None)
+            if first in self.kernels and isinstance(self.program.nodes[p].static, (Pointwise, View)):
+                self._absorb(p, self.kernels[first])
 
+    def _absorb(self, p: int, reader: KernelStep) -> None:
+        node, into = self.program.nodes[p], self.program.nodes[reader.root]
+        if node.batch != into.batch or node.device != into.device:
+            return
+        if len({*reader.members, *self.kernels[p].members}) > MAX_GROUP_NODES:
+            return
+        inline = {p, *reader.writes} - {reader.root}
+        lowering, merged = self._lower(reader.root, frozenset(inline))
+        where = lowering.places(p)
+        if len(where) != 1 or where[0][2] is not None:
+            return
+        if not is_onto(self.program, where[0][1], into.rank):
+            return
+        self.readers[p].discard(reader.root)
+        if not self.readers[p] and p not in self.outputs:
+            # nobody else wants it: it stays in registers
+            del self.keep[p]
+            _, merged = self._lower(reader.root, frozenset(inline - {p}))
+        self._remove(p)
+        self._remove(reader.root)
+        self._add(merged)
 
-def _absorb(program: Program, keep: dict[int, str], kept: set[int]) -> dict[int, int]:
-    """Results that the kernel of their first reader can store on the way: {result: reader}."""
-    absorbed: dict[int, int] = {}
-    readers = _first_readers(program, kept)
-    for p, (reader, terms) in readers.items():
-        node, into = program.nodes[p], program.nodes[reader]
-        if node.storage is not None or not isinstance(node.static, (Pointwise, View)):
-            continue
-        if _is_rename(program, keep, p) or _is_rename(program, keep, reader):
-            continue
-        together = node.batch == into.batch and node.device == into.device
-        if together and is_onto(program, terms, into.rank):
-            absorbed[p] = reader
-    return absorbed
+    def _lower(self, root: int, inline: frozenset[int]) -> tuple[Lowering, KernelStep]:
+        program = self.program
+        lowering = Lowering(program.nodes, program.inputs, self.keep, inline)
+        spec, recipe = lowering.group(root)
+        members = tuple(sorted(lowering.members))
+        return lowering, KernelStep(root, spec, recipe, members, program.nodes[root].device)
 
+    def _add(self, kernel: KernelStep) -> None:
+        self.kernels[kernel.root] = kernel
+        for p in kernel.reads:
+            self.readers[p].add(kernel.root)
 
-def _final(absorbed: dict[int, int], p: int) -> int:
-    while p in absorbed:
-        p = absorbed[p]
-    return p
+    def _remove(self, root: int) -> None:
+        for p in self.kernels.pop(root).reads:
+            self.readers[p].discard(root)
 
-
-def _first_readers(program: Program, kept: set[int]) -> dict[int, tuple[int, Terms]]:
-    """For each kept value the first kernel that loads it, and how, if all its loads are alike."""
-    found: dict[int, tuple[int, Terms]] = {}
-    spoiled: set[int] = set()
-    for root in sorted(kept):
-        node = program.nodes[root]
-        if node.storage is not None:
-            continue
-        if not isinstance(node.static, FUSIBLE):
-            for i in program.inputs[root]:
-                if i not in found:
-                    spoiled.add(i)
-            continue
-        lowering = Lowering(program.nodes, program.inputs, kept, set())
-        _, recipe = lowering.group(root)
-        for position, terms in recipe.loads:
-            first = found.setdefault(position, (root, terms))
-            if first[0] == root and first[1] != terms:
-                spoiled.add(position)
-    return {p: r for p, r in found.items() if p not in spoiled}
+    def _is_rename(self, p: int) -> bool:
+        static = self.program.nodes[p].static
+        return isinstance(static, View) and static.relabel and self.program.inputs[p][0] in self.keep
 
 
 def is_onto(program: Program, terms: Terms, rank: int) -> bool:
@@ -178,20 +212,41 @@ def is_onto(program: Program, terms: Terms, rank: int) -> bool:
     )
 
 
-def _segments(program: Program, steps: list[Step]) -> list[list[Step]]:
+# -- when values come and go ---------------------------------------------------------------------
+
+
+def _segments(program: Program, steps: list[Step]) -> list[Segment]:
     """Runs of kernels over the same samples: each sample goes through all of them while hot."""
-    segments: list[list[Step]] = []
+    segments: list[Segment] = []
     for step in steps:
-        last = segments[-1][-1] if segments else None
+        last = segments[-1].steps[-1] if segments else None
         if (
             isinstance(step, KernelStep)
             and isinstance(last, KernelStep)
             and step.device == last.device
             and program.nodes[step.root].batch == program.nodes[last.root].batch
         ):
-            segments[-1].append(step)
+            segments[-1].steps.append(step)
         else:
-            segments.append([step])
+            segments.append(Segment([step]))
     return segments
 
 
+def _allot(plan: Plan) -> None:
+    """Find the last reader of every value that is not a result, and its slot of scratch memory."""
+    made = {p: s for s, segment in enumerate(plan.segments) for t in segment.steps for p in t.writes}
+    inner = made.keys() - set(plan.outputs)
+    ends = {p: (s, t) for s, segment in enumerate(plan.segments)
+            for t, step in enumerate(segment.steps) for p in step.reads if p in inner}  # fmt: skip
+    for s, segment in enumerate(plan.segments):
+        segment.last = tuple(p for p, (end, _) in ends.items() if end == s)
+        free: list[int] = []
+        count = 0
+        for t, step in enumerate(segment.steps):
+            for p in step.writes:
+                if p in ends and ends[p][0] == s and isinstance(step, KernelStep):
+                    if not free:
+                        free.append(count)
+                        count += 1
+                    segment.slots[p] = free.pop()
+            free += {segment.slots[p] for p in step.reads if p in segment.slots and ends[p] == (s, t)}

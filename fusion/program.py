@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, NamedTuple
 
-from .graph import Node, static_channels
+from ..kernels.dtypes import DType
+from .graph import Node, Shapes, static_channels
+
+
+class Facts(NamedTuple):
+    """What explain() tells about a node."""
+
+    op: str
+    dtype: DType
+    layout: str | None
+    shapes: Shapes
+    is_input: bool
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.shapes.volumes.sum()) * self.dtype.bytes
+
+
+class Report(NamedTuple):
+    """A program and its plan, for explain()."""
+
+    plan: Any
+    facts: list[Facts]
+    inputs: list[tuple[int, ...]]
+    promises: tuple[int, ...]
 
 
 class Program:
@@ -21,6 +46,12 @@ class Program:
         self.outputs: tuple[int, ...] = ()
         self.promises: tuple[int, ...] = ()
         self.key: tuple[Any, ...] = ()
+
+    def report(self, plan: Any) -> Report:
+        """What explain() needs of this program, without keeping its nodes alive."""
+        facts = [Facts(n.op, n.dtype, n.layout, n.shapes, plan.keep.get(p) == "input")
+                 for p, n in enumerate(self.nodes)]  # fmt: skip
+        return Report(plan, facts, self.inputs, self.promises)
 
     def consumers(self) -> list[list[int]]:
         users: list[list[int]] = [[] for _ in self.nodes]
@@ -42,7 +73,7 @@ def collect(roots: list[Node]) -> Program:
         if id(node) in place:
             continue
         if node.error is not None:
-            raise node.error
+            raise node.error.with_traceback(None)
         if node.storage is not None or node.static is None:
             if node.op != "const":
                 place[id(node)] = _add(program, key, node, ())
@@ -108,6 +139,7 @@ def _add(program: Program, key: list[Any], node: Node, inputs: tuple[int, ...]) 
 
 # What a plan may depend on, as small numbers: keys of long programs hash and compare fast.
 _tokens: dict[tuple[Any, ...], int] = {}
+_numbers = itertools.count()  # not len(_tokens), which two threads may see alike
 
 
 def token(node: Node) -> int:
@@ -121,6 +153,6 @@ def token(node: Node) -> int:
         None if stored else node.op, None if stored else id(node.static), node.dtype.name, node.rank,
         node.device, storage is None or storage.strides is None, node.batch, static_channels(node),
     )  # fmt: skip
-    number = _tokens.setdefault(facts, len(_tokens))
+    number = _tokens.setdefault(facts, next(_numbers))
     node.token = (stored, number)
     return number

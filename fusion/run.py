@@ -11,8 +11,10 @@ from ..kernels import cpu_runtime
 from ..kernels.memory import POOL, Buffer
 from ..kernels.threads import ThreadPool
 from .bind import Binder
-from .graph import Array, Node, Shapes, Storage
-from .plan import KernelStep, OpaqueStep, Plan, Step
+from .errors import at_site
+from .graph import Array, Node, Samples, Shapes, Storage, source
+from .opaque import compute, contiguous
+from .plan import KernelStep, OpaqueStep, Plan, Segment, Step
 from .program import Program
 
 # Handing work to another thread costs 70-90 µs (FACTS.md); below this many bytes of results the
@@ -32,76 +34,119 @@ def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] = POOL.ta
 
 
 class Run:
-    """One execution of a plan for the nodes of one program."""
+    """One execution of a plan for the nodes of one program.
 
-    def __init__(self, plan: Plan, program: Program, pool: ThreadPool, gpu: Any) -> None:
+    Values are collected here and given to the nodes when all is done: a node whose storage is set
+    may be read by any thread at once.
+    """
+
+    def __init__(
+        self, plan: Plan, program: Program, pool: ThreadPool, gpu: Callable[[Any], Any]
+    ) -> None:
         self.plan = plan
         self.program = program
         self.nodes = program.nodes
         self.pool = pool
-        self.gpu = gpu  # the runtime of kernels/gpu_runtime.py, or None
-        self.binder = Binder(self.nodes)
-        self.temporary = [p for p in plan.keep if self.nodes[p].storage is None]
+        self.gpu = gpu  # device → its runtime (kernels/gpu_runtime.py)
+        self.values = [n.storage for n in program.nodes]
+        self.binder = Binder(self.nodes, self.values)
 
     def execute(self) -> None:
-        try:
-            for segment in self.plan.segments:
-                first = segment[0]
-                if isinstance(first, OpaqueStep):
-                    self._opaque(first)
-                elif first.device is None:
-                    self._on_cpu(segment)  # type: ignore[arg-type]
-                else:
-                    self._on_gpu(segment)  # type: ignore[arg-type]
-        except BaseException:
-            for p in self.temporary:
-                self.nodes[p].storage = None
-            raise
+        for segment in self.plan.segments:
+            first = segment.steps[0]
+            if isinstance(first, OpaqueStep):
+                self._opaque(first)
+            elif first.device is None:
+                self._on_cpu(segment)
+            else:
+                self._on_gpu(segment)
+            for p in segment.last:
+                self.values[p] = None
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give results to merged duplicates; forget what nobody asked for."""
-        outputs = set(self.plan.outputs)
-        for p in self.temporary:
+        """Give results to their nodes and to merged duplicates."""
+        for p in self.plan.outputs:
             node = self.nodes[p]
-            if p in outputs:
-                release_inputs(node)
-                for twin in self.program.twins.get(p, ()):
-                    twin.storage = node.storage
-                    release_inputs(twin)
-            else:
-                node.storage = None
+            if node.storage is not None:
+                continue
+            storage = self._owned(node, self._value(p))
+            for n in (node, *self.program.twins.get(p, ())):
+                n.storage = storage
+                release_inputs(n)
+
+    def _owned(self, node: Node, storage: Storage) -> Storage:
+        """A result outlives its call, so it must not lie in memory that may change under us."""
+        return self._packed(node, storage) if storage.external else storage
+
+    def _packed(self, node: Node, storage: Storage) -> Storage:
+        """A copy of a value, its samples contiguous."""
+        held = source(storage, node.shapes, node.dtype, node.layout, node.batch, node.device)
+        if node.device is None:
+            return contiguous(held)
+        copied: Storage = self.gpu(node.device).copy(held, held, storage)
+        return copied
+
+    def _value(self, p: int) -> Storage:
+        storage = self.values[p]
+        assert storage is not None, f"{self.nodes[p].op} has no value yet"
+        return storage
 
     # -- opaque steps --------------------------------------------------------------------------
 
     def _opaque(self, step: OpaqueStep) -> None:
         node = self.nodes[step.root]
-        inputs = [self.nodes[i] for i in self.program.inputs[step.root]]
-        node.storage = run_opaque(node, inputs, self)
+        inputs = [self._in_memory(i, isinstance(node.static, Samples)) for i in step.reads]
+        device = next((n.device for n in (node, *inputs) if n.device is not None), None)
+        gpu = None if device is None else self.gpu(device)
+        try:
+            self.values[step.root] = compute(node, inputs, gpu)
+        except Exception as error:
+            raise at_site(error, node.op, node.site) from error.__cause__
+
+    def _in_memory(self, p: int, packed: bool) -> Node:
+        """A node that has its value; contiguous if `packed`, as plans assume of what they make."""
+        node, storage = self.nodes[p], self._value(p)
+        if packed and storage.strides is not None:
+            storage = self._packed(node, storage)
+        elif node.storage is not None:
+            return node
+        return source(storage, node.shapes, node.dtype, node.layout, node.batch, node.device)
 
     # -- CPU -----------------------------------------------------------------------------------
 
-    def _on_cpu(self, segment: list[KernelStep]) -> None:
-        for step in segment:
+    def _on_cpu(self, segment: Segment) -> None:
+        # Independent results of one program may be batches of different sizes.
+        by_count: dict[int, list[KernelStep]] = {}
+        for step in segment.steps:
+            assert isinstance(step, KernelStep)
             if step.kernel is None:
                 step.kernel = cpu_runtime.get_kernel(step.spec)
-        count = self.nodes[segment[0].root].count
-        scratch = self._scratch(segment) if len(segment) > 1 else {}
-        outputs = 0
-        for step in segment:
-            for p in step.writes:
-                node = self.nodes[p]
-                if p not in scratch:
-                    node.storage = allocate(node.shapes, node.dtype.bytes)
-                outputs += node.shapes.packed(node.dtype.bytes)[1]
-        tables = [self.binder.table(s.spec, s.recipe) for s in segment]
+            by_count.setdefault(self.nodes[step.root].count, []).append(step)
+        for count, steps in by_count.items():
+            self._kernels(steps, segment.slots, count)
+
+    def _kernels(self, steps: list[KernelStep], slots: dict[int, int], count: int) -> None:
+        written = {p: self._nbytes(p) for step in steps for p in step.writes}
+        inner = [p for p in written if p in slots]
+        scratch: dict[int, int] = {}
+        if sum(written[p] for p in inner) >= PIPELINE_MIN_BYTES:
+            scratch = self._scratch({p: slots[p] for p in inner})
+        for p in written:
+            if p not in scratch:
+                self.values[p] = allocate(self.nodes[p].shapes, self.nodes[p].dtype.bytes)
+        tables = [self.binder.table(s.spec, s.recipe) for s in steps]
         if scratch:
-            self._pipelined(segment, tables, scratch, count)
-        elif outputs < PARALLEL_MIN_BYTES or self.pool.num_threads == 1 or count == 1:
-            for step, table in zip(segment, tables, strict=True):
+            self._pipelined(steps, tables, scratch, count)
+        elif sum(written.values()) < PARALLEL_MIN_BYTES or self.pool.num_threads == 1 or count == 1:
+            for step, table in zip(steps, tables, strict=True):
                 step.kernel.run(_address(table), 0, count)
         else:
-            self._parallel(segment, tables, count)
+            self._parallel(steps, tables, count)
+
+    def _nbytes(self, p: int) -> int:
+        node = self.nodes[p]
+        return node.shapes.packed(node.dtype.bytes)[1]
 
     def _parallel(self, segment: list[KernelStep], tables: list[Array], count: int) -> None:
         calls = [(s.kernel.run, _address(t)) for s, t in zip(segment, tables, strict=True)]
@@ -120,29 +165,18 @@ class Run:
         marks = np.searchsorted(work, work[-1] * np.arange(1, pieces) / pieces) + 1
         return [0, *sorted({int(m) for m in marks if 0 < m < count}), count]
 
-    def _scratch(self, segment: list[KernelStep]) -> dict[int, int]:
-        """Intermediates of this segment alone, if they are large: {position: offset in scratch}."""
-        inside = {p for s in segment for p in s.writes} - set(self.plan.outputs)
-        for step in self.plan.steps:
-            reads = (
-                {p for p, _ in step.recipe.loads}
-                if isinstance(step, KernelStep)
-                else set(self.program.inputs[step.root])
-            )
-            if step not in segment:
-                inside -= reads
-        total = sum(self.nodes[p].shapes.packed(self.nodes[p].dtype.bytes)[1] for p in inside)
-        if total < PIPELINE_MIN_BYTES:
-            return {}
-        offsets, end = {}, 0
-        for p in sorted(inside):
+    def _scratch(self, slots: dict[int, int]) -> dict[int, int]:
+        """Offsets of values in scratch memory; under the key -1 its size."""
+        sizes = [0] * (max(slots.values()) + 1)
+        for p, slot in slots.items():
             node = self.nodes[p]
-            offsets[p] = end
             largest = int(node.shapes.volumes.max(initial=0)) * node.dtype.bytes
-            end += -(-largest // ROW_ALIGN) * ROW_ALIGN
-            node.storage = Storage(np.full(node.count, offsets[p], np.int64), None)
-        offsets[-1] = end
-        return offsets
+            sizes[slot] = max(sizes[slot], -(-largest // ROW_ALIGN) * ROW_ALIGN)
+        ends = np.cumsum(sizes)
+        offsets = {p: int(ends[slot]) - sizes[slot] for p, slot in slots.items()}
+        for p, offset in offsets.items():
+            self.values[p] = Storage(np.full(self.nodes[p].count, offset, np.int64), None)
+        return {**offsets, -1: int(ends[-1])}
 
     def _pipelined(
         self, segment: list[KernelStep], tables: list[Array], scratch: dict[int, int], count: int
@@ -168,20 +202,19 @@ class Run:
 
     # -- GPU -----------------------------------------------------------------------------------
 
-    def _on_gpu(self, segment: list[KernelStep]) -> None:
-        for step in segment:
+    def _on_gpu(self, segment: Segment) -> None:
+        for step in segment.steps:
+            assert isinstance(step, KernelStep)
+            gpu = self.gpu(step.device)
             if step.kernel is None:
-                step.kernel = self.gpu.get_kernel(step.spec)
+                step.kernel = gpu.get_kernel(step.spec)
             for p in step.writes:
                 node = self.nodes[p]
-                node.storage = allocate(node.shapes, node.dtype.bytes, self.gpu.take)
+                self.values[p] = allocate(node.shapes, node.dtype.bytes, gpu.take)
             table = self.binder.table(step.spec, step.recipe)
-            self.gpu.launch(step.kernel, step.spec, table, self._alive(step))
-
-    def _alive(self, step: KernelStep) -> list[Any]:
-        """Owners of all memory that a launch touches; they must outlive it."""
-        operands = (*step.recipe.loads, *step.recipe.stores)
-        return [self.nodes[p].storage.owner for p, _ in operands]  # type: ignore[union-attr]
+            # the owners of all memory that a launch touches must outlive it
+            alive = [self._value(p).owner for p in (*step.reads, *step.writes)]
+            gpu.launch(step.kernel, step.spec, table, alive)
 
 
 def release_inputs(node: Node) -> None:
@@ -200,13 +233,6 @@ def _scratch_columns(step: KernelStep, scratch: dict[int, int]) -> list[int]:
     place = step.spec.columns
     columns = [place["in", k] for k, (p, _) in enumerate(step.recipe.loads) if p in scratch]
     return columns + [place["out", k] for k, (p, _) in enumerate(step.recipe.stores) if p in scratch]
-
-
-def run_opaque(node: Node, inputs: list[Node], run: Run) -> Storage:
-    """Value of a node that is not a generated kernel."""
-    from . import opaque
-
-    return opaque.compute(node, inputs, run.gpu)
 
 
 __all__ = ["Run", "Step", "allocate", "release_inputs"]

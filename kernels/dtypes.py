@@ -63,8 +63,13 @@ def _enum_eq(self: enum.IntEnum, other: object) -> bool:
     return isinstance(other, int) and not isinstance(other, enum.Enum) and int(self) == other
 
 
+def _enum_ne(self: enum.IntEnum, other: object) -> bool:
+    return not _enum_eq(self, other)
+
+
 for _cls in (DALIDataType, DALIImageType, DALIInterpType):
     _cls.__eq__ = _enum_eq  # type: ignore[method-assign,assignment]
+    _cls.__ne__ = _enum_ne  # type: ignore[method-assign,assignment]
     _cls.__hash__ = lambda self: hash(int(self))  # type: ignore[method-assign]
 
 
@@ -79,11 +84,11 @@ class DType:
     class Kind(enum.Enum):
         """What the bits of an element mean."""
 
-        signed = "signed"
-        unsigned = "unsigned"
-        float = "float"
-        bool = "bool"
-        enum = "enum"
+        signed = 1
+        unsigned = 2
+        float = 3
+        bool = 4
+        enum = 5
 
         def __repr__(self) -> str:
             return str(self)
@@ -111,6 +116,7 @@ class DType:
         self.is_integer = kind in (DType.Kind.signed, DType.Kind.unsigned)
         # How NumPy holds it: bfloat16 has no NumPy type and lives in 16-bit words.
         self.np = np.dtype(_STORAGE.get(self.name, np.int32))
+        self._hash = hash(self._key())
 
     def __call__(self, value: Any) -> Any:
         raise TypeError(
@@ -131,7 +137,7 @@ class DType:
         return (self.kind, self.bits, self.exponent_bits, self.significand_bits, self.type_id)
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return self._hash
 
     def __repr__(self) -> str:
         text = f"DType(kind=Kind.{self.kind.name}, bits={self.bits}"
@@ -143,7 +149,10 @@ class DType:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (DType.parse, (self.name,))
+        if _BY_NAME.get(self.name) is self:
+            return (DType.parse, (self.name,))
+        return (DType, (self.kind, self.bits, self.exponent_bits, self.significand_bits, self.bytes,
+                        self.type_id, self.name, self.__doc__))  # fmt: skip
 
     @staticmethod
     def from_fw_type(numpy_type: Any) -> DType:
@@ -156,7 +165,7 @@ class DType:
     @staticmethod
     def from_type_id(type_id: Any) -> DType:
         """The DType of a legacy ``nvidia.dali.types`` id."""
-        found = _BY_ID.get(int(type_id))
+        found = _BY_ID.get(int(getattr(type_id, "value", type_id)))
         if found is None:
             raise TypeError(f"type id {type_id} has no element type in ndd")
         return found
@@ -214,12 +223,13 @@ _BY_NAME |= {t.np.name: t for t in NUMERIC if t is not bfloat16}
 _BY_NAME |= {"bf16": bfloat16, "half": float16, "float": float32, "double": float64, "int": int32}
 _BY_ID = {int(t.type_id): t for t in (*NUMERIC, *_ENUM_TYPES) if t.type_id is not None}
 _BY_NUMPY = {t.np: t for t in NUMERIC if t is not bfloat16}
+_CANONICAL = {t: t for t in (*NUMERIC, *_ENUM_TYPES)}
 _BY_PYTHON = {bool: bool_, int: int32, float: float32}
 
 
 def from_numpy(np_dtype: Any) -> DType | None:
-    """The DType of a NumPy dtype, or None."""
-    found = _BY_NUMPY.get(np_dtype)
+    """The DType of a NumPy dtype (of any byte order), or None."""
+    found = _BY_NUMPY.get(np_dtype if np_dtype.isnative else np_dtype.newbyteorder("="))
     if found is None and getattr(np_dtype, "name", "") == "bfloat16":
         return bfloat16
     return found
@@ -229,6 +239,8 @@ def _from_framework(obj: Any) -> DType | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.dtype):
         return _BY_NAME.get(str(obj).removeprefix("torch."))
+    if obj is None:  # which NumPy takes for float64
+        return None
     try:
         return from_numpy(np.dtype(obj))
     except TypeError:
@@ -246,10 +258,11 @@ def dtype(*args: Any) -> DType:
         return DType(*args)
     obj = args[0]
     if isinstance(obj, DType):
-        return obj
+        # code compares types by identity: an equal one becomes ours
+        return _CANONICAL.get(obj, obj)
     if isinstance(obj, str):
         return DType.parse(obj)
-    if obj in _BY_PYTHON:
+    if isinstance(obj, type) and obj in _BY_PYTHON:
         return _BY_PYTHON[obj]
     if type(obj).__name__ == "DALIDataType":
         return DType.from_type_id(obj)

@@ -324,13 +324,14 @@ def _float_to_int(x: Expr, to: DType, rounding: str) -> Expr:
     inside = select(r < float(hi + 1), r, const(0.0, x.dtype))
     number = cast(select(inside > float(lo), inside, const(0.0, x.dtype)), to)
     number = select(r < float(hi + 1), number, const(hi, to))
-    at_nan = lo if to.kind is DType.Kind.signed else 0
+    # what the CPU's own instruction leaves for nan, here and in the narrow case
+    at_nan = lo if to.kind is DType.Kind.signed else {dt.uint64: 1 << 63}.get(to, 0)
     # not (r > lo) holds for the lowest value and for nan
     return select(r > float(lo), number, select(ne(r, r), const(at_nan, to), const(lo, to)))
 
 
 def _narrow_float_to_int(x: Expr, to: DType, rounding: str, lo: int, hi: int) -> Expr:
-    if lo < 0:
+    if lo < 0 and to is not dt.int32:  # nan becomes 0, but the lowest int32
         x = select(ne(x, x), const(0.0, x.dtype), x)
     clamped = minimum(maximum(x, float(lo)), float(hi))
     through = dt.int64 if to is dt.uint32 else dt.int32  # a signed type that holds all values

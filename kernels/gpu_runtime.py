@@ -244,6 +244,11 @@ def get_kernel(spec: KernelSpec) -> GpuKernel:
     return found
 
 
+def kernels() -> list[KernelSpec]:
+    """Specs of all kernels that this process has generated."""
+    return list(_kernels)
+
+
 def import_triton() -> Any:
     """Triton, or the one error that says how to get it."""
     try:

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import dtypes as dt
 from .dtypes import DType
-from .expr import Expr, walk
+from .expr import Expr, bfloat16_bits, walk
 
 Array = np.ndarray[Any, Any]
 
@@ -65,7 +65,7 @@ def _apply(e: Expr, *args: Array) -> Array:
 
 def _constant(e: Expr) -> Array:
     if e.dtype is dt.bfloat16:
-        raise TypeError("a bfloat16 constant is written through its bits")
+        return np.asarray(bfloat16_bits(e.attr), np.uint16)
     if e.dtype.is_integer:
         # a literal such as -1 of an unsigned type wraps, as everywhere
         return np.asarray(int(e.attr) & ((1 << e.dtype.bits) - 1), f"u{e.dtype.bytes}").view(

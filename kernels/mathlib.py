@@ -2,9 +2,10 @@
 
 NOTE [one formula, two back-ends] The IR is exactly typed and never contracted, so these formulas
 give the same bits from Numba and from Triton, and both stay close to the C library's values. The
-float32 functions compute in float64 and round once: they are within 0.51 ulp of the true value.
-Of the float64 functions, exp, log, sin and cos are primitives of the IR (the C library on the CPU),
-and tan is made of two of them; all others are formulas.
+float32 functions compute in float64 and round once: they are within 0.51 ulp of the true value
+(pow 0.56, rsqrt 1.5) for every argument, however large. Of the float64 functions, exp, log, sin and
+cos are primitives of the IR (the C library on the CPU), and tan is made of two of them; all others
+are formulas, within 0.5 to 2.5 ulp.
 
 NOTE [what vectorises] AVX2 has no conversion between 64-bit integers and floats, no 64-bit
 arithmetic shift and no 64-bit multiplication. It has 64-bit add, and, or, and logical shifts, and
@@ -32,13 +33,6 @@ _INF, _NAN = math.inf, math.nan
 
 # -- coefficients --------------------------------------------------------------------------------
 
-# relative error 2^-30.4
-_LOG2_POW = (
-    2.8853900797953287,
-    0.961798845347339,
-    0.5767144438808849,
-    0.4317378807420861,
-)
 # relative error 2^-37.8
 _LOG2_SINGLE = (
     2.885390081790048,
@@ -204,22 +198,16 @@ def _f64(value: float) -> Expr:
 
 
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Horner's scheme in x² over pairs of terms; the coefficients start with the constant.
+    """Estrin's scheme, pairs of pairs; the coefficients start with the constant.
 
-    Half the latency of the plain scheme for one multiplication more: without fma, chains of
-    dependent operations are what bounds the loops.
+    Without fma, latency is what bounds the loops: 10 % faster in pow than Horner's chain.
     """
-    if len(coefficients) < 4:
-        value = _f64(coefficients[-1])
-        for c in reversed(coefficients[:-1]):
-            value = value * x + c
-        return value
-    pairs = [_f64(c) + x * d for c, d in zip(coefficients[::2], coefficients[1::2])]
-    value = _f64(coefficients[-1]) if len(coefficients) % 2 else pairs.pop()
-    square = x * x
-    for pair in reversed(pairs):
-        value = value * square + pair
-    return value
+    terms = [_f64(c) for c in coefficients]
+    while len(terms) > 1:
+        pairs = zip(terms[::2], terms[1::2])
+        terms = [low + high * x for low, high in pairs] + terms[len(terms) & ~1 :]
+        x = x * x
+    return terms[0]
 
 
 def _clamp(x: Expr, lo: float, hi: float) -> Expr:
@@ -329,10 +317,9 @@ def _log2_pair(a: Expr) -> tuple[Expr, Expr]:
 
 
 def _exp2_single(z: Expr) -> Expr:
-    """2**z for |z| <= 1000."""
-    magic = z + _MAGIC
-    r = z - (magic - _MAGIC)
-    return (r * _polynomial(r, _EXP2_SINGLE) + 1.0) * _power_of_two(magic)
+    """2**z for |z| <= 1000, or nan."""
+    n = unary("rint", z)
+    return _polynomial(z - n, (1.0, *_EXP2_SINGLE)) * _power_of_two(n + _MAGIC)
 
 
 def _exp2_pair(z: Expr, z_lo: Expr | None = None) -> Expr:
@@ -341,10 +328,12 @@ def _exp2_pair(z: Expr, z_lo: Expr | None = None) -> Expr:
     r = z - n
     t, t_lo = _product(r, _f64(_LN2[0]))
     t_lo = t_lo + r * _LN2[1]
+    q = t * t * _polynomial(t, _EXPM1_DOUBLE)
     if z_lo is not None:
         t_lo = t_lo + z_lo * _LN2[0]
+        t_lo = t_lo + t_lo * (t + q)
     one, rest = _sum(_f64(1.0), t)
-    return _scale(one + (rest + (t_lo + t * t * _polynomial(t, _EXPM1_DOUBLE))), n)
+    return _scale(one + (rest + (t_lo + q)), n)
 
 
 def _exp_parts(x: Expr, double: bool) -> tuple[Expr, Expr]:
@@ -538,19 +527,19 @@ _WORDS = {dt.float32: (dt.uint32, dt.int32), dt.float64: (dt.uint64, dt.int64)}
 def _pow_single(a: Expr, y: Expr) -> Expr:
     k, m = _exponent_and_mantissa(a)
     s = (m - 1.0) / (m + 1.0)
-    z = y * (k + s * _polynomial(s * s, _LOG2_POW))
-    z = _clamp(z, -160.0, 160.0)
-    magic = z + _MAGIC
-    r = z - (magic - _MAGIC)
-    p = r * _polynomial(r, _EXP2_POW) + 1.0
-    # z is a number, so the exponent can be added to that of p
-    return bits(bits(p, dt.uint64) + (bits(magic, dt.uint64) << 52), dt.float64)
+    z = _clamp(y * k + (y * s) * _polynomial(s * s, _LOG2_SINGLE), -160.0, 160.0)
+    n = unary("rint", z)
+    p = _polynomial(z - n, (1.0, *_EXP2_POW))
+    # z is never nan, so the exponent may simply be added to that of p
+    return bits(bits(p, dt.uint64) + (bits(n + _MAGIC, dt.uint64) << 52), dt.float64)
 
 
 def _pow_double(a: Expr, y: Expr) -> Expr:
     log, log_lo = _log2_pair(a)
     p, p_lo = _product(y, log)
     z, z_lo = _sum(p, p_lo + y * log_lo)
+    # far outside of the range of results, even the low part is large
+    z_lo = select(_fabs(z) < 1100.0, z_lo, _f64(0.0))
     return _exp2_pair(_clamp(z, -1100.0, 1100.0), z_lo)
 
 

@@ -28,14 +28,18 @@ def _address(builder: Any, base: Any, offset: Any, element: ir.Type) -> Any:
     return builder.gep(builder.inttoptr(base, element.as_pointer()), [offset])
 
 
-def _scoped(builder: Any, instruction: Any, own: str, other: str) -> Any:
-    # A kernel never reads what it writes. Said through alias scopes, because a run-time overlap
-    # test for each pair of arrays makes the vectoriser give up beyond a few arrays.
+SCOPES = ("in", *(f"out{n}" for n in range(8)))
+
+
+def _scoped(builder: Any, instruction: Any, own: str) -> Any:
+    # A kernel never reads what it writes, and writes nothing twice. Said through alias scopes, because
+    # a run-time overlap test for each pair of arrays makes the vectoriser give up beyond a few arrays.
     module = builder.module
     domain = module.add_metadata(["ndd"])
-    scope = {name: module.add_metadata([name, domain]) for name in ("in", "out")}
+    scope = {name: module.add_metadata([name, domain]) for name in SCOPES}
     instruction.set_metadata("alias.scope", module.add_metadata([scope[own]]))
-    instruction.set_metadata("noalias", module.add_metadata([scope[other]]))
+    others = [scope[name] for name in SCOPES if name != own]
+    instruction.set_metadata("noalias", module.add_metadata(others))
     return instruction
 
 
@@ -49,7 +53,7 @@ def _make_load(dtype: DType, scoped: bool) -> Any:
             element = ir.IntType(8) if is_bool else context.get_value_type(register)
             value = builder.load(_address(builder, *args, element))
             if scoped:
-                _scoped(builder, value, "in", "out")
+                _scoped(builder, value, "in")
             return builder.icmp_unsigned("!=", value, value.type(0)) if is_bool else value
 
         return register(types.int64, types.int64), codegen
@@ -57,7 +61,7 @@ def _make_load(dtype: DType, scoped: bool) -> Any:
     return load
 
 
-def _make_store(dtype: DType, scoped: bool) -> Any:
+def _make_store(dtype: DType, scope: str | None) -> Any:
     register = REGISTER[dtype]
 
     @intrinsic
@@ -67,8 +71,8 @@ def _make_store(dtype: DType, scoped: bool) -> Any:
             if dtype is dt.bool_:
                 value = builder.zext(value, ir.IntType(8))
             done = builder.store(value, _address(builder, base, offset, value.type))
-            if scoped:
-                _scoped(builder, done, "out", "in")
+            if scope is not None:
+                _scoped(builder, done, scope)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, register), codegen
@@ -89,9 +93,10 @@ def _make_bits(source: DType, target: DType) -> Any:
 
 for _t in NUMERIC:
     globals()[f"load_{_t}"] = _make_load(_t, scoped=True)
-    globals()[f"store_{_t}"] = _make_store(_t, scoped=True)
+    for _n in range(8):
+        globals()[f"store_{_t}_{_n}" if _n else f"store_{_t}"] = _make_store(_t, f"out{_n}")
     globals()[f"get_{_t}"] = _make_load(_t, scoped=False)  # tables on the stack
-    globals()[f"put_{_t}"] = _make_store(_t, scoped=False)
+    globals()[f"put_{_t}"] = _make_store(_t, None)
 for _a, _b in (("f32", "i32"), ("f32", "u32"), ("f64", "i64"), ("f64", "u64")):
     globals()[f"bits_{_a}_{_b}"] = _make_bits(DType.parse(_a), DType.parse(_b))
     globals()[f"bits_{_b}_{_a}"] = _make_bits(DType.parse(_b), DType.parse(_a))
@@ -162,7 +167,7 @@ def choose(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.select(*args)
 
-    kind = types.unliteral(a)
+    kind = getattr(a, "literal_type", a)  # True and False come as types of their own
     return kind(types.boolean, kind, kind), codegen
 
 

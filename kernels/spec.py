@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+from . import dtypes as dt
 from .dtypes import DType
 from .expr import Expr, const, rewrite, walk
 
@@ -24,6 +25,7 @@ class Access:
     dtype: DType
     strides: tuple[int | None, ...]
     guarded: bool = False  # read only where a window allows it
+    likely: tuple[int | None, ...] = ()  # strides if nothing is mirrored or stepped over
 
     @property
     def is_scalar(self) -> bool:
@@ -99,7 +101,7 @@ class KernelSpec:
                 if pinned and at.identity:
                     return const(pinned[0][1], e.dtype)
             else:
-                return _fold(e, memo)
+                return fold(e, memo)
             args = tuple(memo[a] for a in e.args)
             return Expr(e.op, e.dtype, args, (e.attr, pinned))
 
@@ -123,13 +125,22 @@ class KernelSpec:
         return max((d + 1 for d, a in enumerate(self.loop_axes) if a in axes), default=0)
 
 
-def _fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
-    """Decides tests on the position along an unrolled axis now, so that no kernel makes them."""
-    if e.op == "eq" and all(memo[a].op == "const" for a in e.args):
-        a, b = (memo[x].attr for x in e.args)
-        return const(a == b, e.dtype)
-    if e.op == "select" and memo[e.args[0]].op == "const":
-        return memo[e.args[1]] if memo[e.args[0]].attr else memo[e.args[2]]
+def fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
+    """Decides tests on constants now, so that no kernel makes them; None if there is nothing to decide.
+
+    `memo` holds what the arguments of `e` have become.
+    """
+    args = [memo[a] for a in e.args]
+    if e.op == "eq" and all(a.op == "const" for a in args):
+        return const(args[0].attr == args[1].attr, e.dtype)
+    if e.op == "select" and args[0].op == "const":
+        return args[1] if args[0].attr else args[2]
+    if e.op == "inv" and e.dtype is dt.bool_ and args[0].op == "const":
+        return const(not args[0].attr, e.dtype)
+    if e.op in ("and", "or") and e.dtype is dt.bool_:
+        for known, other in (args, args[::-1]):
+            if known.op == "const":
+                return other if known.attr == (e.op == "and") else known
     return None
 
 

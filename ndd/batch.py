@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import numpy as np
 from . import convert
 from .fusion import build
 from .fusion.graph import Array, Node, Shapes, Storage, source
-from .fusion.opaque import as_array
-from .fusion.run import allocate
+from .fusion.opaque import as_array, compute
+from .fusion.run import allocate, release_inputs
 from .handle import Handle, evaluate_node, finish_call
 from .kernels.dtypes import DType
-from .tensor import Tensor, _finish, describe, tensor_node
+from .kernels.dtypes import dtype as as_dtype
+from .tensor import Tensor, describe, finished, second_node, tensor_node
 
 
 class Batch(Handle):
@@ -43,9 +44,8 @@ class Batch(Handle):
         data = tensors if tensors is not None else invocation_result
         if data is None:
             raise ValueError("Batch: no tensors given")
-        node = batch_node(data, dtype, device, layout, copy)
-        self._node = node
-        node.handle = weakref.ref(self)
+        self._node = batch_node(data, dtype, device, layout, copy)
+        self._node.handle = weakref.ref(self)
 
     @staticmethod
     def broadcast(sample: Any, batch_size: int, device: Any = None, dtype: Any = None) -> Batch:
@@ -168,12 +168,8 @@ def _sample_index(i: Any, n: int) -> int:
 def _choose(node: Node, indices: Array, op: str, batch: bool = True) -> Any:
     chosen = build.choose(op, node, indices, batch)
     if node.storage is not None:
-        from .fusion.opaque import compute
-        from .fusion.run import release_inputs
-
         # only addresses are picked: nothing to run, and external memory stays shared
         chosen.storage = compute(chosen, [node], None)
-        chosen.storage.external = node.storage.external
         chosen.context = node.context
         release_inputs(chosen)
     else:
@@ -183,66 +179,48 @@ def _choose(node: Node, indices: Array, op: str, batch: bool = True) -> Any:
 
 def batch_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: bool) -> Node:
     """The node of `Batch(data, …)`."""
-    if isinstance(data, Batch):
-        node = data._node
-        if copy:
-            node = build.copy("copy", node)
-            node.context = data._node.context
-            evaluate_node(node)
-        if layout is not None and layout != node.layout:
-            layout = convert.check_layout(layout, node.rank)
-            node = build.relabel("batch", node, layout)
-            node.context = data._node.context
-        return _finish(_fresh(node), dtype, device)
+    kind = None if dtype is None else as_dtype(dtype)
     if isinstance(data, TensorList):
-        data = list(data)
-    if isinstance(data, (str, bytes, dict, int, float, bool)):
-        raise TypeError(f"a Batch is made from a sequence of tensors, got {type(data).__name__}")
-    if isinstance(data, Tensor) or (not isinstance(data, (list, tuple)) and _is_array(data)):
-        node = _split(tensor_node(data, dtype, device, None, copy))
+        data = data.as_batch()
+    if isinstance(data, Batch):
+        return finished(second_node(data._node, layout, copy), kind, device)
+    if isinstance(data, Tensor) or _is_array(data):
+        node = _split(tensor_node(data, kind, device, None, copy))
         node.layout = convert.check_layout(layout, node.rank) or node.layout
         return node
-    samples = [s if isinstance(s, Tensor) else _host(s, copy) for s in data]
+    if isinstance(data, (str, bytes, dict)) or not isinstance(data, Iterable):
+        raise TypeError(f"a Batch is made from a sequence of tensors, got {type(data).__name__}")
+    samples = _samples(data, kind)
     if not samples:
         raise ValueError("a Batch needs at least one sample")
-    return _finish(_join(samples, layout, copy, dtype), dtype, device)
-
-
-def _fresh(node: Node) -> Node:
-    """A node of its own for a second handle."""
-    if node.handle is None or node.handle() is None:
-        return node
-    evaluate_node(node)
-    assert node.storage is not None
-    twin = source(node.storage, node.shapes, node.dtype, node.layout, node.batch, node.device)
-    twin.context = node.context
-    return twin
+    return finished(_join(samples, layout, copy), None, device)
 
 
 def _is_array(data: Any) -> bool:
-    return hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__") or isinstance(
-        data, np.ndarray
-    )
+    return any(hasattr(data, name) for name in ("__array_interface__", "__dlpack__", "__array__"))
 
 
-def _host(sample: Any, copy: bool) -> Tensor:
-    return Tensor(sample)  # a copy, if one is wanted, is made when the samples are joined
+def _samples(data: Iterable[Any], dtype: DType | None) -> list[Tensor]:
+    """All items as tensors of one type: the one asked for, or that of the first item."""
+    samples: list[Tensor] = []
+    for i, item in enumerate(data):
+        if isinstance(item, Batch):
+            raise TypeError(f"sample {i} is a Batch; the samples of a batch are tensors")
+        same = isinstance(item, Tensor) and dtype in (None, item.dtype)
+        # a copy, if one is wanted, is made when the samples are joined
+        samples.append(item if same else Tensor(item, dtype))
+        dtype = samples[0].dtype
+    return samples
 
 
-def _join(samples: list[Tensor], layout: str | None, copy: bool, dtype: Any) -> Node:
+def _join(samples: list[Tensor], layout: str | None, copy: bool) -> Node:
     nodes = [s._node for s in samples]
-    if dtype is not None:
-        from .kernels.dtypes import dtype as as_dtype
-
-        kind = as_dtype(dtype)
-        samples = [s if s.dtype == kind else Tensor(s, dtype=kind) for s in samples]
-        nodes = [s._node for s in samples]
     first = nodes[0]
     for i, node in enumerate(nodes):
-        if node.rank != first.rank or node.dtype != first.dtype:
+        if node.rank != first.rank:
             raise ValueError(
-                f"all samples of a batch need one rank and type: sample 0 is {first.rank}-D "
-                f"{first.dtype}, sample {i} is {node.rank}-D {node.dtype}"
+                f"all samples of a batch need one rank: sample 0 is {first.rank}-D of shape "
+                f"{first.shapes.tuples[0]}, sample {i} is {node.rank}-D of shape {node.shapes.tuples[0]}"
             )
         if node.device != first.device:
             raise ValueError("all samples of a batch must be on the same device")
@@ -265,9 +243,10 @@ def _join(samples: list[Tensor], layout: str | None, copy: bool, dtype: Any) -> 
         dense=len(stored) == 1 and strides is None,
         external=any(s.external for s in stored),
     )
+    storage.readonly = any(s.readonly for s in stored)
     node = source(storage, shapes, first.dtype, layout, True, first.device)
     node.context = first.context
-    return node
+    return second_node(node, None, copy=True) if copy else node
 
 
 def _split(node: Node) -> Node:
@@ -287,14 +266,15 @@ def _split(node: Node) -> Node:
     if storage.strides is not None:
         inner = np.broadcast_to(storage.strides[:, 1:], (shape[0], node.rank - 1))
     result = Storage(addresses, storage.owner, inner, inner is None, storage.external)
+    result.readonly = storage.readonly
     layout = node.layout[1:] if node.layout else None
     split = source(result, rows, node.dtype, layout or None, True, node.device)
     split.context = node.context
     return split
 
 
-def dense_tensor(batch: Batch, pad: bool, copy: bool | None, layout: str | None = None) -> Tensor:
-    """All samples as one tensor with a leading axis."""
+def dense_tensor(batch: Batch, pad: bool, copy: bool | None) -> Tensor:
+    """All samples as one tensor with a leading axis N. `copy` as for `Batch.torch`."""
     node = batch._node
     if not node.shapes.uniform:
         if not pad:
@@ -302,19 +282,20 @@ def dense_tensor(batch: Batch, pad: bool, copy: bool | None, layout: str | None 
                 f"the samples have different shapes: {batch.shape[:4]}…; use pad=True to pad them with "
                 f"zeros to a common shape"
             )
+        if copy is False:
+            raise ValueError("padding needs a copy, but copy=False was asked for")
         from .ops.geometry import pad as pad_op
 
         batch = pad_op(batch)
         node = batch._node
     evaluate_node(node)
     assert node.storage is not None
-    inner = node.layout
-    if layout is None and inner and "N" not in inner:
-        layout = "N" + inner
+    layout = None if node.layout is None and node.rank else "N" + (node.layout or "")
     rows = np.concatenate([[node.count], node.shapes.rows[0]]).astype(np.int64)[None]
     storage = node.storage
     if storage.dense and storage.strides is None and not copy:
         joined = Storage(storage.addresses[:1], storage.owner, dense=True, external=storage.external)
+        joined.readonly = storage.readonly
         result = source(joined, Shapes(rows), node.dtype, layout, False, node.device)
         result.context = node.context
         return Tensor._of(result)
@@ -324,7 +305,7 @@ def dense_tensor(batch: Batch, pad: bool, copy: bool | None, layout: str | None 
         packed = build.copy("copy", node)
         packed.context = node.context
         evaluate_node(packed)
-        return dense_tensor(Batch._of(packed), pad, None, layout)
+        return dense_tensor(Batch._of(packed), pad, None)
     result = source(allocate(Shapes(rows), node.dtype.bytes), Shapes(rows), node.dtype, layout)
     assert result.storage is not None
     target = as_array(result.storage, result, 0)

@@ -139,6 +139,8 @@ def _build(
         arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
     if nodes:
         nodes[0] = _check_data(op, nodes[0])
+    if not op.data:
+        arguments |= {"count": count, "ordinal": ordinal}
     if op.kind == "pointwise":
         return _pointwise(op, nodes, arguments, count)
     return _graph(op, nodes, arguments, count)
@@ -147,8 +149,6 @@ def _build(
 def _graph(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Any:
     if count is not None:
         nodes = [repeat(n, count) for n in nodes]
-    if not op.data:
-        arguments["count"] = count
     if op.variadic:
         if not nodes:
             raise TypeError("at least one input is needed")
@@ -316,9 +316,10 @@ def _argument(p: Param, value: Any) -> Node | None:
                 f"got shape {node.shapes.tuples[0]}"
             )
         node = build.drop_axes("scalar", node, range(node.rank), None)
-    elif p.vector and node.rank > 1:
+    elif p.vector and node.rank > 1 + p.matrix:
         raise ValueError(
-            f"argument `{p.name}` must be a number or a list, got {node.rank} dimensions"
+            f"argument `{p.name}` must be a number or a {'matrix' if p.matrix else 'list'}, "
+            f"got {node.rank} dimensions"
         )
     return node
 
@@ -338,7 +339,7 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
             raise TypeError(f"argument `{p.name}` must be a number, got a list")
         return _literal(p, tuple(value), True), None
     node = _input_node(p, value) if isinstance(value, Handle) else tensor_node(value, None, None, None, True)
-    return host_numbers(p.name, node, p.type, p.vector), node if node.batch else None
+    return host_numbers(p.name, node, p.type, p.vector, p.matrix), node if node.batch else None
 
 
 _literals: dict[tuple[Any, ...], Array] = {}
@@ -353,7 +354,8 @@ def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
             _literals.clear()
         numbers = [_number(p, v) for v in values]
         is_float = p.type is float or (p.type is None and any(isinstance(v, float) for v in values))
-        found = np.array([numbers] if vector else numbers, np.float32 if is_float else np.int64)
+        with np.errstate(over="ignore"):  # to infinity, which an op refuses if it must
+            found = np.array([numbers] if vector else numbers, np.float32 if is_float else np.int64)
         found.flags.writeable = False
         _literals[key] = found
     return found
@@ -362,21 +364,21 @@ def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
 def _number(p: Param, value: Any) -> Any:
     if p.type is float or (p.type is None and isinstance(value, float)):
         return float(value)
-    if isinstance(value, float) and not np.isfinite(value):
-        raise ValueError(f"argument `{p.name}` must be an integer, got {value}")
+    if not abs(value) < 2**63:  # also not-a-number and infinities
+        raise ValueError(f"argument `{p.name}` must be a 64-bit integer, got {value}")
     return int(value)
 
 
-def host_numbers(name: str, node: Node, kind: Any, vector: bool) -> Array:
+def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = False) -> Array:
     """The values of an argument, read now."""
     evaluate_node(node)
     if node.device is not None:
         node = build.transfer(node, None)
         node.context = current_context()
         evaluate_node(node)
-    arrays = [_as_numbers(a, node.dtype, kind) for a in convert.arrays_of(node)]
+    arrays = [_as_numbers(name, a, node.dtype, kind) for a in convert.arrays_of(node)]
     if vector:
-        if node.rank > 1:
+        if node.rank > 1 + matrix:
             raise ValueError(f"argument `{name}` must be a list of numbers, got {node.rank} dimensions")
         lengths = {a.size for a in arrays}
         if len(lengths) > 1:
@@ -392,14 +394,18 @@ def host_numbers(name: str, node: Node, kind: Any, vector: bool) -> Array:
     return np.concatenate([a.reshape(1) for a in arrays])
 
 
-def _as_numbers(array: Array, dtype: DType, kind: Any) -> Array:
+def _as_numbers(name: str, array: Array, dtype: DType, kind: Any) -> Array:
     if dtype is dt.bfloat16:
-        array = (array.astype(np.uint32) << 16).view(np.float32)
+        array = convert.bfloat16_values(array)
     if kind is float or (kind is None and array.dtype.kind == "f"):
-        return array.astype(np.float32)
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32)
+    if array.dtype.kind in "fu" and not (np.abs(array) < 2.0**63).all():
+        raise ValueError(f"argument `{name}` must be a 64-bit integer, got {array.max():g}")
     if array.dtype.kind == "f":
         # a float tensor given for an integer is rounded, halves away from zero
-        return np.trunc(array + np.copysign(0.5, array)).astype(np.int64)
+        exact = array.astype(np.float64)
+        return np.trunc(exact + np.copysign(0.5, exact)).astype(np.int64)
     return array.astype(np.int64)
 
 
@@ -415,6 +421,8 @@ def _static(p: Param, value: Any) -> Any:
         return dt.dtype(value)
     if kind in (dt.DALIImageType, dt.DALIInterpType):
         return _enum(p, value)
+    if isinstance(value, Batch):
+        raise TypeError(f"argument `{p.name}` must be the same for all samples, got a Batch")
     if isinstance(value, Handle) or (isinstance(value, np.ndarray) and kind is not None):
         value = np.asarray(value).tolist()
     if kind is str:

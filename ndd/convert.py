@@ -30,16 +30,20 @@ def check_layout(layout: str | None, rank: int) -> str | None:
     return layout
 
 
-def array_of(data: Any) -> tuple[Array, DType] | None:
-    """Host data as a NumPy array (sharing memory where possible) and its element type."""
+def array_of(data: Any, dtype: DType | None = None) -> tuple[Array, DType] | None:
+    """Host data as a NumPy array (sharing memory where possible) and its element type.
+
+    None if the data is in device memory. Only Python numbers, which have no type of their own, are
+    built as `dtype` at once; everything else keeps its type.
+    """
     if isinstance(data, np.ndarray):
         return _typed(data)
     if isinstance(data, np.generic):
         return _typed(np.asarray(data))
     if isinstance(data, (bool, int, float)):
-        return _python_array(data)
-    if isinstance(data, (list, tuple)):
-        return _from_list(data)
+        return _python_array(data, dtype)
+    if isinstance(data, (list, tuple, range)):
+        return _from_list(data, dtype)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.Tensor):
         return _from_torch(data.detach())
@@ -58,11 +62,11 @@ def array_of(data: Any) -> tuple[Array, DType] | None:
 
 
 def _typed(array: Array) -> tuple[Array, DType]:
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     found = dt.from_numpy(array.dtype)
     if found is None:
         raise TypeError(f"element type {array.dtype} is not supported")
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
     return (array.view(np.uint16) if found is dt.bfloat16 else array), found
 
 
@@ -76,30 +80,68 @@ def _from_torch(tensor: Any) -> tuple[Array, DType] | None:
     return _typed(tensor.numpy())
 
 
-def _python_array(data: Any) -> tuple[Array, DType]:
+def _python_array(data: Any, dtype: DType | None = None) -> tuple[Array, DType]:
     """Python numbers are 32-bit: bool, int32 (uint32 if only that holds them), float32."""
     array = np.asarray(data)
-    if array.dtype == object or array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf":
+        if array.dtype == object and all(isinstance(v, int) for v in array.flat):
+            raise OverflowError(f"integer {max(array.flat, key=abs)} is out of range")
         raise TypeError(f"cannot make a tensor from {data!r}")
+    if dtype is None:
+        dtype = _python_type(array)
+    return stored(array, dtype), dtype
+
+
+def _python_type(array: Array) -> DType:
     if array.dtype.kind == "b":
-        return array, dt.bool_
+        return dt.bool_
     if array.dtype.kind == "f":
-        return array.astype(np.float32), dt.float32
-    low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
-    if -(2**31) <= low and high < 2**31:
-        return array.astype(np.int32), dt.int32
-    if low >= 0 and high < 2**32 and array.ndim:
-        return array.astype(np.uint32), dt.uint32
-    raise OverflowError(f"integer {high if high >= 2**31 else low} is out of range for int32")
+        return dt.float32
+    unsigned = bool(array.size) and int(array.max()) >= 2**31
+    return dt.uint32 if unsigned else dt.int32
 
 
-def _from_list(data: Sequence[Any]) -> tuple[Array, DType]:
-    flat = _first_leaf(data)
-    if flat is None or isinstance(flat, (bool, int, float)):
+def stored(values: Array, dtype: DType) -> Array:
+    """Numbers as this type holds them in memory: integers are cut toward zero and must fit."""
+    if dtype.is_integer:
+        info = np.iinfo(dtype.np)
+        # comparisons with Python integers are exact; not-a-number fails both
+        bad = ~((values > info.min - 1) & (values < info.max + 1))
+        if values.dtype.kind in "iu":
+            bad = (values < info.min) | (values > info.max)
+        if bad.any():
+            raise OverflowError(f"{values[bad].flat[0]} is out of range for {dtype}")
+        return values.astype(dtype.np)
+    if dtype is dt.bfloat16:
+        return bfloat16_bits(values)
+    with np.errstate(over="ignore"):  # to infinity
+        return values.astype(dtype.np)
+
+
+def bfloat16_bits(values: Array) -> Array:
+    """Upper halves of float32 numbers, rounded to nearest even."""
+    with np.errstate(over="ignore"):
+        exact = values.astype(np.float32)
+    bits = exact.view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(exact), (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+def bfloat16_values(bits: Array) -> Array:
+    """bfloat16 as float32, exactly."""
+    return np.asarray(bits.astype(np.uint32) << 16, np.uint32).view(np.float32)
+
+
+def _from_list(data: Sequence[Any], dtype: DType | None) -> tuple[Array, DType]:
+    leaf = _first_leaf(data)
+    if leaf is None or isinstance(leaf, (bool, int, float)):
+        if leaf is None and dtype is None:
+            dtype = dt.float32
         try:
-            return _python_array(data) if flat is not None else (np.zeros(0, np.float32), dt.float32)
+            array = np.asarray(data)
         except ValueError as e:
             raise ValueError("a nested list must be rectangular to become a tensor") from e
+        return _python_array(array, dtype)
     parts = [array_of(item) for item in data]
     if any(p is None for p in parts):
         raise TypeError("a list of GPU tensors cannot become one tensor; use ndd.stack")
@@ -111,7 +153,7 @@ def _from_list(data: Sequence[Any]) -> tuple[Array, DType]:
 
 
 def _first_leaf(data: Any) -> Any:
-    while isinstance(data, (list, tuple)):
+    while isinstance(data, (list, tuple, range)):
         if not data:
             return None
         data = data[0]
@@ -131,15 +173,16 @@ def wrap_arrays(
     )
     strides = None
     item = dtype.bytes
+    if not all(a.flags.aligned for a in arrays):
+        return wrap_arrays([a.copy() for a in arrays], dtype, layout, batch, external)
     if not all(a.flags.c_contiguous for a in arrays):
         if any(s % item for a in arrays for s in a.strides):
-            arrays = [np.ascontiguousarray(a) for a in arrays]
-            return wrap_arrays(arrays, dtype, layout, batch, external)
+            return wrap_arrays([a.copy() for a in arrays], dtype, layout, batch, external)
         strides = np.array([[s // item for s in a.strides] for a in arrays], np.int64)
         strides = strides.reshape(len(arrays), rank)
-    owner = list(arrays)
     dense = len(arrays) == 1 and strides is None
-    storage = Storage(addresses, owner, strides, dense, external)
+    storage = Storage(addresses, list(arrays), strides, dense, external)
+    storage.readonly = not all(a.flags.writeable for a in arrays)
     return source(storage, shapes, dtype, check_layout(layout, rank), batch)
 
 
@@ -172,23 +215,24 @@ def const_scalar(value: float | int | bool, dtype: DType) -> Node:
 
 @lru_cache(maxsize=8192)
 def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
-    return _const(np.asarray(_fit(value, dtype), dtype.np), dtype)
+    return _const(_fit(value, dtype), dtype)
 
 
 @lru_cache(maxsize=4096)
 def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
     """A short list of numbers as a one-dimensional node."""
-    return _const(np.asarray([_fit(v, dtype) for v in values], dtype.np), dtype)
+    return _const(np.array([_fit(v, dtype) for v in values], dtype.np), dtype)
 
 
 def _fit(value: Any, dtype: DType) -> Any:
+    """One number as `stored` would keep it, without the detour over a guessed array type."""
     if dtype.is_integer:
         number = int(value)
         info = np.iinfo(dtype.np)
         if not info.min <= number <= info.max:
             raise OverflowError(f"integer {number} is out of range for {dtype}")
-        return number
-    return value
+        return np.asarray(number, dtype.np)
+    return stored(np.asarray(value), dtype)
 
 
 def _const(array: Array, dtype: DType) -> Node:

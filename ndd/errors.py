@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import FrameType
 
+from .fusion.errors import at_site
 from .fusion.graph import Site
 
-_PACKAGE = str(Path(__file__).parent)
-_REAL = tuple(
-    str(p) for p in (Path(__file__).resolve().parent, *(
-        (Path(__file__).parent / name).resolve() for name in ("fusion", "kernels")
-    ))
-)  # fmt: skip
+_HERE = Path(__file__).parent
+# fusion and kernels are symlinks: their files have two paths
+_FOLDERS = tuple(
+    f"{folder}{os.sep}"
+    for folder in (_HERE, _HERE.resolve(), *((_HERE / n).resolve() for n in ("fusion", "kernels")))
+)
 _ours: dict[str, bool] = {}
 
 
 def _is_ours(file: str) -> bool:
     known = _ours.get(file)
     if known is None:
-        known = _ours[file] = file.startswith((_PACKAGE, *_REAL)) or file.startswith("<ndd")
+        known = _ours[file] = file.startswith((*_FOLDERS, "<ndd"))
     return known
 
 
@@ -34,18 +36,4 @@ def user_site() -> Site:
     return Site(frame.f_code.co_filename, frame.f_lineno)
 
 
-def at_site(error: Exception, op: str, site: Site) -> Exception:
-    """The same kind of error, with op and place added to its message once."""
-    text = str(error)
-    if getattr(error, "_ndd_site", None) is not None:
-        return error
-    kind: type[Exception] = type(error)
-    if not text.startswith(f"{op}:"):
-        text = f"{op}: {text}"
-    try:
-        new = kind(f"{text} (called at {site})")
-    except Exception:
-        new = RuntimeError(f"{text} (called at {site})")
-    new._ndd_site = site  # type: ignore[attr-defined]
-    new.__cause__ = error.__cause__
-    return new
+__all__ = ["at_site", "user_site"]

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from .fusion.executor import fusion_enabled
-from .fusion.graph import Node
-from .fusion.plan import KernelStep, Plan, plan_for
-from .fusion.program import Program, collect
-from .handle import Handle
+from .fusion.plan import KernelStep, plan_for
+from .fusion.program import Facts, Report, collect
+from .handle import Handle, lock_of
 from .kernels.cache import cache_dir
 from .kernels.cpu_runtime import kernel_file
 
@@ -68,8 +67,7 @@ class Explanation:
 def explain(*values: Any) -> Explanation:
     """Tell what runs for these values: groups, kernels, bytes and why each fusion stopped.
 
-    Nothing is computed. For a value that exists already, the plan that made it is not kept: build
-    it in deferred mode, or ask before it is consumed.
+    Nothing is computed. For a value that exists already it tells what ran to make it.
 
     >>> import ndd
     >>> with ndd.EvalMode.deferred:
@@ -78,39 +76,42 @@ def explain(*values: Any) -> Explanation:
     >>> len(e.kernels)
     1
     """
-    roots = [v._node for v in values]
     for v in values:
         if not isinstance(v, Handle):
             raise TypeError(f"explain: wanted a Tensor or a Batch, got {type(v).__name__}")
-    program = collect(roots)
-    plan, _ = plan_for(program, fusion_enabled())
-    return describe(plan, program)
+    nodes = [v._node for v in values]
+    with lock_of(nodes[0]):
+        if len(nodes) == 1 and nodes[0].storage is not None and nodes[0].report is not None:
+            return describe(nodes[0].report)
+        program = collect(nodes)
+        plan, _ = plan_for(program, fusion_enabled())
+        return describe(program.report(plan))
 
 
-def describe(plan: Plan, program: Program) -> Explanation:
+def describe(report: Report) -> Explanation:
     """An Explanation of a plan for the sizes of a program."""
-    nodes = program.nodes
-    pending = [p for p, n in enumerate(nodes) if n.storage is None]
-    result = Explanation([_node_text(nodes[p]) for p in pending], promises=program.promises)
+    plan, facts, inputs, promises = report
+    pending = [p for p, f in enumerate(facts) if not f.is_input]
+    result = Explanation([_text(facts[p]) for p in pending], promises=promises)
     for step in plan.steps:
         reason = plan.keep.get(step.root, "")
         if not isinstance(step, KernelStep):
-            op = nodes[step.root].op
+            op = facts[step.root].op
             result.groups.append(Group("opaque", (op,), "", None, 0, 0, reason, (step.root,)))
             continue
         name = kernel_file(step.spec, step.device is not None)
         folder = "cpu" if step.device is None else "gpu"
-        reads = sum(_nbytes(nodes[p]) for p in dict.fromkeys(p for p, _ in step.recipe.loads))
-        writes = sum(_nbytes(nodes[p]) for p in step.writes)
-        ops = tuple(nodes[p].op for p in step.members)
+        reads = sum(facts[p].nbytes for p in dict.fromkeys(step.reads))
+        writes = sum(facts[p].nbytes for p in step.writes)
+        ops = tuple(facts[p].op for p in step.members)
         result.groups.append(
             Group("kernel", ops, name, cache_dir() / folder / f"{name}.py", reads, writes, reason,
                   step.writes, step.device is None and _tabulated(step))  # fmt: skip
         )
         result.fused_bytes += reads + writes
     for p in pending:
-        inputs = dict.fromkeys(program.inputs[p])
-        result.unfused_bytes += _nbytes(nodes[p]) + sum(_nbytes(nodes[i]) for i in inputs)
+        result.unfused_bytes += facts[p].nbytes
+        result.unfused_bytes += sum(facts[i].nbytes for i in dict.fromkeys(inputs[p]))
     return result
 
 
@@ -120,12 +121,8 @@ def _tabulated(step: KernelStep) -> bool:
     return is_tabulated(step.spec)
 
 
-def _node_text(node: Node) -> str:
-    return f"{node.op} {node.dtype} {node.layout or ''} {node.shapes.tuples[0]}"
-
-
-def _nbytes(node: Node) -> int:
-    return int(node.shapes.volumes.sum()) * node.dtype.bytes
+def _text(f: Facts) -> str:
+    return f"{f.op} {f.dtype} {f.layout or ''} {f.shapes.tuples[0]}"
 
 
 def _size(nbytes: int) -> str:

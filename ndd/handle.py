@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from .context import EvalContext, EvalMode, current_context, current_mode
 from .device import Device
 from .device import device as as_device
-from .fusion.build import transfer
+from .fusion.build import copy, transfer
 from .fusion.executor import Executor
 from .fusion.graph import Node
 from .kernels.dtypes import DType
@@ -50,6 +51,7 @@ def finish_call(nodes: list[Node], read_external: bool) -> None:
     context = current_context()
     executor = executor_of(context)
     for node in nodes:
+        _finish_elsewhere(node, context)
         node.context = context
     if mode is _EAGER and not read_external:
         for node in nodes:
@@ -57,16 +59,34 @@ def finish_call(nodes: list[Node], read_external: bool) -> None:
     elif mode._value_ > _EAGER._value_ or read_external:
         for node in nodes:
             executor.evaluate(node)
-        if mode is _SYNC_FULL:
+        if mode is _SYNC_FULL or read_external:
             synchronize(nodes)
+
+
+def _finish_elsewhere(node: Node, context: EvalContext) -> None:
+    """Evaluate what a new node needs of other contexts: an executor runs nodes of its own only."""
+    stack = list(node.inputs)
+    while stack:
+        n = stack.pop()
+        if n.storage is not None or n.context is context:
+            continue
+        if n.context is not None:
+            evaluate_node(n)
+        else:  # made by this call
+            stack.extend(n.inputs)
 
 
 def evaluate_node(node: Node) -> None:
     """Make sure that a node has its value."""
     if node.storage is None:
         if node.error is not None:
-            raise node.error
+            raise node.error.with_traceback(None)
         executor_of(node.context or current_context()).evaluate(node)
+
+
+def lock_of(node: Node) -> AbstractContextManager[Any]:
+    """Held while the graph around a node is looked at: no executor changes it meanwhile."""
+    return executor_of(node.context or current_context())._running
 
 
 def synchronize(nodes: list[Node]) -> None:
@@ -130,8 +150,7 @@ class Handle:
             return self
         if ordinal is not None:
             require_gpu("to_device")
-        moved = transfer(node, ordinal) if node.device != ordinal else _copied(node)
-        moved.layout = node.layout
+        moved = transfer(node, ordinal) if node.device != ordinal else copy("copy", node)
         external = node.storage is not None and node.storage.external
         finish_call([moved], external)
         return wrap(moved)  # type: ignore[no-any-return]
@@ -156,8 +175,3 @@ class Handle:
     __array_priority__ = 1000
     __array_ufunc__ = None
 
-
-def _copied(node: Node) -> Node:
-    from .fusion.build import copy
-
-    return copy("copy", node)

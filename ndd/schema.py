@@ -38,6 +38,7 @@ class Param:
     default: Any = None
     doc: str = ""
     vector: bool = False
+    matrix: bool = False
     positional: bool = False
     variadic: bool = False
     name: str = ""
@@ -48,16 +49,30 @@ def data(doc: str = "Input data.", *, variadic: bool = False) -> Any:
     return Param("data", None, REQUIRED, doc, positional=True, variadic=variadic)
 
 
-def arg(type: Any, default: Any = REQUIRED, doc: str = "", *, vector: bool = False) -> Any:
-    """A number for the kernel, scalar or per sample; `vector`: one per channel."""
-    return Param("arg", type, default, doc, vector)
+def arg(
+    type: Any,
+    default: Any = REQUIRED,
+    doc: str = "",
+    *,
+    vector: bool = False,
+    matrix: bool = False,
+) -> Any:
+    """A number for the kernel, scalar or per sample; `vector`: or a list; `matrix`: or rows of them."""
+    return Param("arg", type, default, doc, vector or matrix, matrix)
 
 
 def geometry(
-    type: Any, default: Any = None, doc: str = "", *, vector: bool = False, positional: bool = False
+    type: Any,
+    default: Any = None,
+    doc: str = "",
+    *,
+    vector: bool = False,
+    matrix: bool = False,
+    positional: bool = False,
 ) -> Any:
-    """A number that decides shapes or positions, scalar or per sample."""
-    return Param("geometry", type, default, doc, vector, positional)
+    """A number that decides shapes or positions, scalar or per sample; `vector`: or a list;
+    `matrix`: or rows of them, which arrive as one list."""
+    return Param("geometry", type, default, doc, vector or matrix, matrix, positional)
 
 
 def static(type: Any, default: Any = None, doc: str = "") -> Any:
@@ -170,7 +185,7 @@ def type_text(p: Param) -> str:
         return "Tensor or Batch"
     base = p.type if isinstance(p.type, str) else _TYPE_NAMES.get(p.type, getattr(p.type, "__name__", ""))
     if p.vector:
-        base = f"{base} or sequence of {base}"
+        base = f"{base} or {'nested ' if p.matrix else ''}sequence of {base}"
     return f"{base} or Tensor or Batch" if p.kind in ("arg", "geometry") else base
 
 

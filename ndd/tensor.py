@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from . import convert
-from .device import Device
-from .device import device as as_device
-from .fusion.graph import Node
+from .fusion import build
+from .fusion.graph import Node, source
 from .fusion.opaque import as_array
-from .handle import Handle, evaluate_node, synchronize
+from .handle import Handle, current_context, evaluate_node, finish_call
 from .kernels import dtypes as dt
 
 
@@ -46,11 +45,8 @@ class Tensor(Handle):
             data = invocation_result
         if data is None:
             raise ValueError("Tensor: no data given")
-        node = tensor_node(data, dtype, device, layout, copy)
-        if node.handle is not None and node.handle() is not None:
-            node = _another(node)
-        self._node = node
-        node.handle = weakref.ref(self)
+        self._node = tensor_node(data, dtype, device, layout, copy)
+        self._node.handle = weakref.ref(self)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -94,7 +90,7 @@ class Tensor(Handle):
         if self.dtype is dt.bfloat16:
             if copy is False:
                 raise ValueError("bfloat16 has no NumPy type: it can only be copied to float32")
-            array = (array.astype(np.uint32) << 16).view(np.float32)
+            array = convert.bfloat16_values(array)
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(f"an array of {dtype} needs a copy of this {self.dtype} tensor")
@@ -177,86 +173,62 @@ def describe(handle: Handle, shape: str) -> str:
     return f"{kind}(\n{text},\n{meta})"
 
 
-def _another(node: Node) -> Node:
-    """A node for a second handle on the same value."""
-    from .fusion.build import relabel
-
-    evaluate_node(node)
-    if node.storage is None:
-        return relabel("tensor", node, node.layout)
-    from .fusion.graph import source
-
-    twin = source(node.storage, node.shapes, node.dtype, node.layout, node.batch, node.device)
-    twin.context = node.context
-    return twin
-
-
 def tensor_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: bool) -> Node:
     """The node of `Tensor(data, …)`."""
     from .batch import Batch
 
     if isinstance(data, Batch):
         raise TypeError("a Batch becomes one tensor with ndd.as_tensor(batch) or ndd.tensor(batch)")
+    kind = None if dtype is None else dt.dtype(dtype)
     if isinstance(data, Tensor):
-        return _from_tensor(data, dtype, device, layout, copy)
-    found = convert.array_of(data)
+        return finished(second_node(data._node, layout, copy), kind, device)
+    found = convert.array_of(data, kind)
     if found is None:
         from .interop import wrap_gpu
 
         node = wrap_gpu(data, layout)
+        if copy:
+            node = second_node(node, None, copy)
+    elif copy or isinstance(data, (bool, int, float, list, tuple, range, np.generic)):
+        node = convert.copy_arrays([found[0]], found[1], layout, batch=False)
     else:
-        array, kind = found
-        external = not isinstance(data, (bool, int, float, list, tuple, np.generic))
-        if copy or not external:
-            node = convert.copy_arrays([array], kind, layout, batch=False)
-        else:
-            node = convert.wrap_arrays([array], kind, layout, batch=False, external=True)
-    return _finish(node, dtype, device)
+        node = convert.wrap_arrays([found[0]], found[1], layout, batch=False, external=True)
+    return finished(node, kind, device)
 
 
-def _from_tensor(data: Tensor, dtype: Any, device: Any, layout: str | None, copy: bool) -> Node:
-    node = data._node
+def second_node(node: Node, layout: str | None, copy: bool) -> Node:
+    """A node for one more handle on a value: the same memory or a copy, under a new layout if given."""
+    wanted = convert.check_layout(layout, node.rank) or node.layout
+    if node.storage is None and node.context is not current_context():
+        evaluate_node(node)
     if copy:
-        evaluate_node(node)
-        from .fusion.build import copy as copy_op
-
-        node = copy_op("copy", node)
-        node.context = data._node.context
-        evaluate_node(node)
-        synchronize([node])
-    if layout is not None:
-        wanted = convert.check_layout(layout, node.rank)
-        if wanted != node.layout:
-            from .fusion.build import relabel
-
-            node = relabel("tensor", node, wanted)
-            node.context = data._node.context
-    return _finish(node, dtype, device)
+        node = _queued(build.copy("copy", node), node)
+        node.layout = wanted
+        return node
+    if node.storage is None:
+        return _queued(build.relabel("tensor", node, wanted), node)
+    twin = source(node.storage, node.shapes, node.dtype, wanted, node.batch, node.device)
+    twin.context = node.context
+    return twin
 
 
-def _finish(node: Node, dtype: Any, device: Any) -> Node:
-    if dtype is not None:
-        kind = dt.dtype(dtype)
-        if kind != node.dtype:
-            from .ops.conversion import cast_node
-
-            external = node.storage is not None and node.storage.external
-            node = cast_node("cast", node, kind)
-            if external:
-                from .context import current_context
-
-                node.context = current_context()
-                evaluate_node(node)
-    target = as_device(device) if device is not None else None
-    if target is not None:
-        node = Tensor._of(node).to_device(target)._node if not node.batch else _move(node, target)
+def _queued(node: Node, origin: Node) -> Node:
+    """Hand a node that reads `origin` to the executor, as at the end of an op call."""
+    finish_call([node], origin.storage is not None and origin.storage.external)
     return node
 
 
-def _move(node: Node, target: Device) -> Node:
-    from .batch import Batch
+def finished(node: Node, dtype: dt.DType | None, device: Any) -> Node:
+    """The node in another type, on another device."""
+    if dtype is not None and dtype != node.dtype:
+        from .ops.conversion import cast_node
 
-    return Batch._of(node).to_device(target)._node
+        node = _queued(cast_node("cast", node, dtype), node)
+    if device is not None:
+        from .call import wrap
+
+        node = wrap(node).to_device(device)._node
+    return node
 
 
 def tensor(
@@ -303,7 +275,6 @@ def _make(data: Any, dtype: Any, device: Any, layout: str | None, pad: bool, cop
     from .batch import Batch, dense_tensor
 
     if isinstance(data, Batch):
-        data = dense_tensor(data, pad, copy, layout)
+        data = dense_tensor(data, pad, copy or None)
         copy = False
-        layout = None
     return Tensor(data, dtype, device, layout, copy=copy)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import convert
-from ..call import _const_on, current_context, evaluate_node, wrap
+from ..call import _const_on, _reads_external, current_context, evaluate_node, wrap
 from ..errors import at_site, user_site
 from ..fusion import build
 from ..fusion.graph import Node, Shapes
@@ -36,6 +36,11 @@ class Function:
     takes_bool: bool = False
     only_integers: bool = False
     label: str = ""  # the name in kernels and explain
+
+    @property
+    def shown(self) -> str:
+        """The name in messages."""
+        return self.name.removeprefix("unary ").removeprefix("math.")
 
 
 # -- bodies: operands arrive in the common type --------------------------------------------------
@@ -86,10 +91,6 @@ def _shift(fn: Body) -> Body:
         return fn(a, b)
 
     return body
-
-
-def _math(fn: Body) -> Body:
-    return lambda *xs: fn(*xs)
 
 
 ARITHMETIC = (
@@ -170,11 +171,14 @@ def result_type(f: Function, dtypes: Sequence[DType]) -> tuple[DType, DType]:
     for t in dtypes[1:]:
         common = promote(common, t)
     if common is dt.bool_ and not f.takes_bool:
+        if f.arity == 1:
+            raise TypeError(f"the operand of `{f.shown}` cannot be bool; use ~, or a numeric type")
         raise TypeError(
-            f"operands of `{_shown(f)}` cannot all be bool; use & | ^ ~, or a numeric type for one of them"
+            f"operands of `{f.shown}` cannot all be bool; use & | ^, or a numeric type for one of them"
         )
     if f.only_integers and common.is_float:
-        raise TypeError(f"operands of `{_shown(f)}` must be integers, got {_list(dtypes)}")
+        got = " and ".join(map(str, dtypes))
+        raise TypeError(f"operands of `{f.shown}` must be integers, got {got}")
     if f.result == "bool":
         return dt.bool_, _wide(common)
     if f.result == "float" and not common.is_float:
@@ -185,14 +189,6 @@ def result_type(f: Function, dtypes: Sequence[DType]) -> tuple[DType, DType]:
 def _wide(dtype: DType) -> DType:
     """16-bit floats are computed in float32 and rounded once."""
     return dt.float32 if dtype.is_float and dtype.bits == 16 else dtype
-
-
-def _shown(f: Function) -> str:
-    return f.name.removeprefix("unary ")
-
-
-def _list(dtypes: Sequence[DType]) -> str:
-    return " and ".join(map(str, dtypes))
 
 
 def _run(*arguments: Any) -> Expr:
@@ -224,18 +220,17 @@ def apply(f: Function, *operands: Any) -> Any:
     try:
         node = _node(f, operands)
         node.site = user_site()
-        external = any(n.storage is not None and n.storage.external for n in node.inputs)
-        finish_call([node], external)
+        finish_call([node], _reads_external(node))
     except Exception as error:
         raise at_site(error, f.label or f.name, user_site()) from error.__cause__
     return wrap(node)
 
 
 def _node(f: Function, operands: Sequence[Any]) -> Node:
-    nodes = [_operand(f, v) for v in operands]
+    nodes = [_operand(v) for v in operands]
     result_type(f, [n.dtype for n in nodes])
     if f.label in ("floordiv", "mod"):
-        _check_divisor(f, nodes, operands[1])
+        _check_divisor(nodes, operands[1])
     device = next((n.device for n in nodes if n.device is not None), None)
     if device is not None:
         nodes = [_to(n, device) for n in nodes]
@@ -252,13 +247,14 @@ def _to(node: Node, device: int) -> Node:
     return _const_on(node, device) if node.op == "const" else build.transfer(node, device)
 
 
-def _check_divisor(f: Function, nodes: Sequence[Node], divisor: Any) -> None:
-    integral = not any(n.dtype.is_float for n in nodes)
-    if integral and isinstance(divisor, (bool, int)) and int(divisor) == 0:
+def _check_divisor(nodes: Sequence[Node], divisor: Any) -> None:
+    if any(n.dtype.is_float for n in nodes) or not isinstance(divisor, (int, np.integer, np.bool_)):
+        return
+    if divisor == 0 and nodes[0].shapes.rows.all(axis=1).any():  # of nothing, all quotients exist
         raise ValueError("Integer division by zero.")
 
 
-def _operand(f: Function, value: Any) -> Node:
+def _operand(value: Any) -> Node:
     if isinstance(value, Handle):
         node = value._node
         if node.storage is None:
@@ -267,6 +263,10 @@ def _operand(f: Function, value: Any) -> Node:
             if node.context is not None and node.context is not current_context():
                 evaluate_node(node)
         return node
+    if isinstance(value, np.generic):  # first, as np.float64 is a float, too
+        kind = dt.from_numpy(value.dtype)
+        if kind is not None and kind is not dt.bfloat16:
+            return convert.const_scalar(value.item(), kind)
     if isinstance(value, bool):
         return convert.const_scalar(value, dt.bool_)
     if isinstance(value, int):
@@ -277,10 +277,6 @@ def _operand(f: Function, value: Any) -> Node:
         return convert.const_scalar(value, dt.float32)
     if value is None or isinstance(value, (str, bytes, complex)):
         raise TypeError(f"cannot compute with {type(value).__name__}")
-    if isinstance(value, np.generic):
-        kind = dt.from_numpy(value.dtype)
-        if kind is not None:
-            return convert.const_scalar(value.item(), kind)
     return tensor_node(value, None, None, None, copy=False)
 
 
@@ -333,13 +329,17 @@ def broadcast_layout(nodes: Sequence[Node], rank: int) -> str | None:
 def _install_operators() -> None:
     for f in (*ARITHMETIC, *COMPARISON):
         stem = {"div": "truediv", "shl": "lshift", "shr": "rshift"}.get(f.label, f.label)
-        setattr(Handle, f"__{stem}__", _forward(f))
+        _named(f"__{stem}__", _forward(f))
         if f.result != "bool":
-            setattr(Handle, f"__r{stem}__", _reflected(f))
-    setattr(Handle, "__neg__", lambda self: apply(FUNCTIONS["unary -"], self))
-    setattr(Handle, "__invert__", lambda self: apply(FUNCTIONS["~"], self))
-    setattr(Handle, "__abs__", lambda self: apply(FUNCTIONS["math.abs"], self))
-    setattr(Handle, "__pos__", lambda self: self)
+            _named(f"__r{stem}__", _reflected(f))
+    for f in (*UNARY, FUNCTIONS["math.abs"]):
+        _named(f"__{f.label}__", _of_one(f))
+    _named("__pos__", lambda self: self)
+
+
+def _named(name: str, method: Callable[..., Any]) -> None:
+    method.__name__, method.__qualname__ = name, f"Handle.{name}"
+    setattr(Handle, name, method)
 
 
 def _forward(f: Function) -> Callable[[Any, Any], Any]:
@@ -348,6 +348,10 @@ def _forward(f: Function) -> Callable[[Any, Any], Any]:
 
 def _reflected(f: Function) -> Callable[[Any, Any], Any]:
     return lambda self, other: apply(f, other, self)
+
+
+def _of_one(f: Function) -> Callable[[Any], Any]:
+    return lambda self: apply(f, self)
 
 
 _install_operators()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -86,50 +87,45 @@ _RGB = (
     (1.0028122663497925, -1.1068480014801025, 1.705405592918396),
 )
 
-Matrix = list[list[Expr]]
+def _twist(
+    hue: Expr | None, saturation: Expr | None, before: Expr | None = None, after: Expr | None = None
+) -> list[list[Expr]]:
+    """The matrix that turns chroma by `hue` degrees and scales it, in YIQ.
+
+    `before` and `after` scale everything; which of the two decides on the last bit.
+    """
+    angle = None if hue is None else f32(ex.cast(hue, dt.float64) * math.pi / 180.0)
+    matrix = []
+    for row in _RGB:
+        y, i, q = _scaled([ex.const(v, dt.float32) for v in row], before)
+        if angle is not None:
+            c, s = ml.cos(angle), ml.sin(angle)
+            i, q = i * c - q * s, i * s + q * c
+        mixed = _scaled([y, *_scaled([i, q], saturation)], after)
+        matrix.append([_dot(mixed, column) for column in zip(*_YIQ, strict=True)])
+    return matrix
 
 
-def _const_matrix(rows: tuple[tuple[float, ...], ...]) -> Matrix:
-    return [[ex.const(v, dt.float32) for v in row] for row in rows]
+def _scaled(values: Sequence[Expr], by: Expr | None) -> Sequence[Expr]:
+    return values if by is None else [v * by for v in values]
 
 
-def _product(a: Matrix, b: Matrix) -> Matrix:
-    return [
-        [a[i][0] * b[0][j] + a[i][1] * b[1][j] + a[i][2] * b[2][j] for j in range(3)] for i in range(3)
-    ]
+def _dot(values: Sequence[Expr], weights: Sequence[Expr] | Sequence[float]) -> Expr:
+    return values[0] * weights[0] + values[1] * weights[1] + values[2] * weights[2]
 
 
-def _scaled(m: Matrix, by: Expr) -> Matrix:
-    return [[v * by for v in row] for row in m]
-
-
-def _twist(hue: Expr | None, saturation: Expr | None, before: Expr, after: Expr) -> Matrix:
-    """Chroma rotated by `hue` degrees and scaled, in YIQ; `before` and `after` scale everything."""
-    zero, one = ex.const(0.0, dt.float32), ex.const(1.0, dt.float32)
-    m = _scaled(_const_matrix(_RGB), before)
-    angle = ex.cast(ex.cast(hue if hue is not None else zero, dt.float64) * math.pi / 180.0, dt.float32)
-    c, s = ml.cos(angle), ml.sin(angle)
-    m = _product(m, [[one, zero, zero], [zero, c, s], [zero, -s, c]])
-    scale = saturation if saturation is not None else one
-    m = _product(m, [[one, zero, zero], [zero, scale, zero], [zero, zero, scale]])
-    return _product(_scaled(m, after), _const_matrix(_YIQ))
-
-
-def _mix_channels(x: Expr, matrix: Matrix, offset: Expr | None = None) -> Expr:
+def _mix_channels(x: Expr, matrix: list[list[Expr]]) -> Expr:
     """Each output channel as a weighted sum of the three input channels."""
-    r, g, b = (f32(ex.at_axis(x, -1, k)) for k in range(3))
-    rows = [m[0] * r + m[1] * g + m[2] * b for m in matrix]
-    mixed = _by_channel(rows)
-    return mixed if offset is None else mixed + offset
+    channels = [f32(ex.at_axis(x, -1, k)) for k in range(3)]
+    return _by_channel([_dot(row, channels) for row in matrix])
 
 
-def _by_channel(values: list[Expr]) -> Expr:
+def _by_channel(values: Sequence[Expr]) -> Expr:
     """One of three values, by the position on the channel axis."""
     channel = ex.index(-1)
     return ex.select(ex.eq(channel, 0), values[0], ex.select(ex.eq(channel, 1), values[1], values[2]))
 
 
-_ONE = ex.const(1.0, dt.float32)
 _HUE = "Hue change, in degrees."
 _SATURATION = "Saturation multiplier."
 _IMAGE_TYPE = static(DALIImageType, DALIImageType.RGB, "Colour space; accepted, and without effect.")
@@ -143,7 +139,7 @@ def hue(
     dtype=static(DType, None, _DTYPE),
 ):
     """Rotate the hue."""
-    return _mix_channels(input, _twist(hue, None, _ONE, _ONE))
+    return _mix_channels(input, _twist(hue, None))
 
 
 @op.pointwise(layouts=FRAMES, needs_channels=3, rejects="bool")
@@ -154,7 +150,7 @@ def saturation(
     dtype=static(DType, None, _DTYPE),
 ):
     """Scale the saturation."""
-    return _mix_channels(input, _twist(None, saturation, _ONE, _ONE))
+    return _mix_channels(input, _twist(None, saturation))
 
 
 @op.pointwise(layouts=FRAMES, needs_channels=3, rejects="bool", out=dt.uint8)
@@ -166,7 +162,7 @@ def hsv(
     dtype=static(DType, dt.uint8, "Element type of the result; uint8 if omitted."),
 ):
     """Change hue, saturation and value."""
-    return _mix_channels(input, _twist(hue, saturation, _ONE, value))
+    return _mix_channels(input, _twist(hue, saturation, after=value))
 
 
 @op.pointwise(layouts=FRAMES, needs_channels=3, rejects="bool")
@@ -182,7 +178,7 @@ def color_twist(
     """Change hue, saturation, contrast and brightness as one 3x3 matrix."""
     half = 0.5 if input.dtype.is_float else 128.0
     offset = (half - half * contrast) * brightness
-    return _mix_channels(input, _twist(hue, saturation, brightness * contrast, _ONE), offset)
+    return _mix_channels(input, _twist(hue, saturation, before=brightness * contrast)) + offset
 
 
 # -- colour spaces -------------------------------------------------------------------------------

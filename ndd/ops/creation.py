@@ -11,6 +11,7 @@ from ..kernels import dtypes as dt
 from ..kernels.dtypes import DType
 from ..schema import REQUIRED, data, geometry, op, static
 from .conversion import cast_node
+from .window import beside, check_extents, on_device
 
 _SHAPE = "Extents of the result."
 
@@ -19,17 +20,19 @@ def _shapes(shape, count: int | None) -> Shapes:
     if bool((shape < 0).any()):
         raise ValueError(f"`shape` must not be negative, got {tuple(shape.min(axis=0).tolist())}")
     rows = np.broadcast_to(shape, (count or 1, shape.shape[1]))
-    return Shapes(np.ascontiguousarray(rows))
+    return Shapes(check_extents(np.ascontiguousarray(rows)))
 
 
 def _filled(name: str, value: Node, shapes: Shapes, layout: str | None, batch: bool) -> Node:
     return build.broadcast_to(name, value, shapes, convert.check_layout(layout, shapes.rank), batch)
 
 
-def _constant(name: str, number: int, shape, dtype: DType, layout: str | None, count: int | None) -> Node:
+def _constant(
+    name: str, number: int, shape, dtype: DType, layout: str | None, count: int | None, ordinal: int | None
+) -> Node:  # fmt: skip
     if shape is None:
         shape = np.zeros((1, 0), np.int64)
-    value = convert.const_scalar(number, dtype)
+    value = on_device(convert.const_scalar(number, dtype), ordinal)
     return _filled(name, value, _shapes(shape, count), layout, count is not None)
 
 
@@ -39,9 +42,10 @@ def zeros(
     layout=static(str, None, "Layout."),
     shape=geometry(int, None, _SHAPE, vector=True),
     count=None,
+    ordinal=None,
 ):
     """A tensor of zeros."""
-    return _constant("zeros", 0, shape, dtype, layout, count)
+    return _constant("zeros", 0, shape, dtype, layout, count, ordinal)
 
 
 @op.graph(sample="ndd.ones(shape=[2, 3]).shape\n=(2, 3)")
@@ -50,9 +54,10 @@ def ones(
     layout=static(str, None, "Layout."),
     shape=geometry(int, None, _SHAPE, vector=True),
     count=None,
+    ordinal=None,
 ):
     """A tensor of ones."""
-    return _constant("ones", 1, shape, dtype, layout, count)
+    return _constant("ones", 1, shape, dtype, layout, count, ordinal)
 
 
 @op.graph(sample="ndd.full(7, shape=[2, 3]).dtype\n=DType(kind=Kind.signed, bits=32)")
@@ -95,11 +100,7 @@ def full_like(
 
 
 def _constant_like(name: str, number: int, like: Node, dtype: DType | None) -> Node:
-    value = convert.const_scalar(number, dtype or like.dtype)
-    if like.device is not None:
-        from ..call import _on
-
-        value = _on(value, like.device)
+    value = beside(convert.const_scalar(number, dtype or like.dtype), like)
     return _filled(name, value, like.shapes, like.layout, like.batch)
 
 

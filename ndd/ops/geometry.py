@@ -13,7 +13,11 @@ from ..kernels.dtypes import DALIImageType, DType
 from ..kernels.expr import Expr
 from ..schema import arg, data, geometry, op, static
 from .window import (
+    axis_rows,
+    beside,
     c_cast,
+    check_extents,
+    check_numbers,
     checked_axes,
     crop_bounds,
     fill_node,
@@ -67,7 +71,7 @@ def crop(
         input, crop, crop_w, crop_h, crop_d, crop_pos_x, crop_pos_y, crop_pos_z, rounding
     )
     x = truncated("crop", input, dtype or output_dtype)
-    return take_window("crop", x, axes, start, size, out_of_bounds_policy, fill_values)
+    return take_window("crop", x, axes, start, size, out_of_bounds_policy, fill_values, x.layout)
 
 
 @op.graph(rejects="bool")
@@ -75,7 +79,7 @@ def slice(
     data=data("Any tensor."),
     anchor=geometry(None, None, "Start of the window per axis.", vector=True, positional=True),
     shape_input=geometry(None, None, "Extent of the window per axis.", vector=True, positional=True),
-    axes=static("ints", None, "Axes of the window's numbers; W, H if omitted."),
+    axes=geometry(int, None, "Axes of the window's numbers; W, H if omitted.", vector=True),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     dtype=static(DType, None, "Element type of the result (cut toward zero, saturated)."),
     end=geometry(int, None, "End of the window.", vector=True),
@@ -93,16 +97,18 @@ def slice(
 ):
     """Cut a window given by start and end or extent along chosen axes."""
     x = data
-    chosen = _slice_axes(x, axes, axis_names)
-    extents = x.shapes.rows[:, chosen]
-    if anchor is not None or shape_input is not None:
-        if any(v is not None for v in (start, rel_start, end, rel_end, shape, rel_shape)):
-            raise ValueError("named bounds cannot be combined with positional anchor and shape")
-        if anchor is None or shape_input is None:
-            raise ValueError("the positional anchor needs a positional shape as well")
-        first, last = _positional_bounds(anchor, shape_input, extents, normalized_anchor, normalized_shape)
+    layout = x.layout or {2: "HW", 3: "HWC", 4: "DHWC"}.get(x.rank)
+    chosen = axis_rows(x, axes, axis_names, layout, default="WH")
+    extents = np.take_along_axis(x.shapes.rows, chosen, axis=1)
+    named = (start, rel_start, end, rel_end, shape, rel_shape)
+    if anchor is None and shape_input is None:
+        first, last = _named_bounds(*named, extents)
+    elif any(v is not None for v in named):
+        raise ValueError("named bounds cannot be combined with positional anchor and shape")
+    elif anchor is None or shape_input is None:
+        raise ValueError("the positional anchor needs a positional shape as well")
     else:
-        first, last = _named_bounds(start, rel_start, end, rel_end, shape, rel_shape, extents)
+        first, last = _positional_bounds(anchor, shape_input, extents, normalized_anchor, normalized_shape)
     if bool((last < first).any()):
         s = int(np.flatnonzero((last < first).any(axis=1))[0])
         raise ValueError(
@@ -111,28 +117,18 @@ def slice(
         )
     low = np.zeros((x.count, x.rank), np.int64)
     size = np.array(x.shapes.rows)
-    low[:, chosen] = round_away(first)
-    size[:, chosen] = round_away(last) - low[:, chosen]
+    np.put_along_axis(low, chosen, round_away(first), axis=1)
+    np.put_along_axis(size, chosen, round_away(last) - round_away(first), axis=1)
     x = truncated("slice", x, dtype or output_dtype)
-    return take_window("slice", x, chosen, low, size, out_of_bounds_policy, fill_values)
-
-
-def _slice_axes(x: Node, axes: tuple[int, ...] | None, names: str | None) -> list[int]:
-    if axes is not None and names is not None:
-        raise ValueError("`axes` and `axis_names` exclude each other")
-    if axes is not None:
-        return checked_axes(axes, x.rank) or list(range(x.rank))
-    if names is None:
-        assumed = {2: "HW", 3: "HWC", 4: "DHWC"}.get(x.rank, "")
-        return named_axes("WH", x, x.layout or assumed)
-    return named_axes(names, x) or list(range(x.rank))
+    moved = np.unique(chosen).tolist()
+    return take_window("slice", x, moved, low, size, out_of_bounds_policy, fill_values, layout)
 
 
 def _spread(name: str, values, extents):
     """One value for all axes, or one per axis; for every sample."""
     if values.shape[1] not in (1, extents.shape[1]):
-        raise ValueError(f"`{name}` has {values.shape[1]} values, but {extents.shape[1]} axes are sliced")
-    return np.broadcast_to(values, extents.shape)
+        raise ValueError(f"`{name}` has {values.shape[1]} values for {extents.shape[1]} axes")
+    return np.broadcast_to(check_numbers(name, values), extents.shape)
 
 
 def _named_bounds(start, rel_start, end, rel_end, shape, rel_shape, extents):
@@ -177,8 +173,7 @@ def _positional_bounds(anchor, shape, extents, normalized_anchor, normalized_sha
     for name, values in (("anchor", anchor), ("shape", shape)):
         if values.shape[1] != extents.shape[1]:
             raise ValueError(f"`{name}` needs {extents.shape[1]} values, got {values.shape[1]}")
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise ValueError(f"`{name}` must be finite")
+        check_numbers(name, values)
     first = np.broadcast_to(anchor.astype(np.float64), extents.shape)
     length = np.broadcast_to(shape.astype(np.float64), extents.shape)
     if kinds == {"i"}:
@@ -193,7 +188,7 @@ def _positional_bounds(anchor, shape, extents, normalized_anchor, normalized_sha
 def pad(
     input=data("Any tensor of at least one dimension."),
     align=geometry(int, None, "Extents become multiples of this.", vector=True),
-    axes=static("ints", None, "Axes to pad; all if omitted."),
+    axes=geometry(int, None, "Axes to pad; all if omitted.", vector=True),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     fill_value=geometry(float, 0.0, "Value of the padding."),
     shape=geometry(int, None, "Least extents; -1 for the largest of the batch.", vector=True),
@@ -202,40 +197,31 @@ def pad(
     x = input
     if x.rank == 0:
         raise ValueError("a scalar cannot be padded")
-    if axes is not None and axis_names is not None:
-        raise ValueError("`axes` and `axis_names` exclude each other")
-    chosen = checked_axes(axes, x.rank) if axes is not None else named_axes(axis_names or "", x)
-    chosen = chosen or list(range(x.rank))
-    extents = x.shapes.rows[:, chosen]
-    want = np.broadcast_to(extents.max(axis=0), extents.shape)
+    chosen = axis_rows(x, axes, axis_names, x.layout)
+    extents = np.take_along_axis(x.shapes.rows, chosen, axis=1)
+    want = np.take_along_axis(np.broadcast_to(x.shapes.rows.max(axis=0), x.shapes.rows.shape), chosen, axis=1)
     if shape is not None:
         given = _spread("shape", shape, extents)
-        want = np.where(given > 0, given, want)
-    want = np.maximum(want, extents)
+        want = np.maximum(np.where(given > 0, given, want), extents)
     if align is not None:
         multiple = _spread("align", align, extents)
         if bool((multiple <= 0).any()):
             raise ValueError(f"`align` must be positive, got {int(multiple.min())}")
         want = -(-want // multiple) * multiple
     size = np.array(x.shapes.rows)
-    size[:, chosen] = want
+    np.put_along_axis(size, chosen, want, axis=1)
     fill = _fill_per_sample(fill_value, x)
-    return build.window("pad", x, chosen, np.zeros((1, x.rank), np.int64), size, x.batch, fill)
+    start = np.zeros((1, x.rank), np.int64)
+    return build.window("pad", x, np.unique(chosen).tolist(), start, check_extents(size), x.batch, fill)
 
 
 def _fill_per_sample(values, x: Node) -> Node:
     """Fill values in the type of `x`, one or one per sample."""
     numbers = [c_cast(float(v), x.dtype) for v in values]
-    if len(set(map(str, numbers))) == 1:
-        node = convert.const_scalar(numbers[0], x.dtype)
-    else:
-        arrays = [np.asarray(n, np.float32 if x.dtype is dt.bfloat16 else x.dtype.np) for n in numbers]
-        node = convert.copy_arrays(arrays, x.dtype, None, batch=True)
-    if x.device is not None:
-        from ..call import _on
-
-        node = _on(node, x.device)
-    return node
+    if len(numbers) == 1:
+        return beside(convert.const_scalar(numbers[0], x.dtype), x)
+    arrays = [convert.stored(np.asarray(n), x.dtype) for n in numbers]
+    return beside(convert.copy_arrays(arrays, x.dtype, None, batch=True), x)
 
 
 @op.graph(sample="ndd.transpose(ndd.zeros(shape=[2, 3, 4]), perm=[2, 0, 1]).shape\n=(4, 2, 3)")
@@ -290,7 +276,7 @@ def _concatenate(name: str, inputs: tuple[Node, ...], axis: int, layout: str | N
     first = inputs[0]
     extents = [x.shapes.rows[:, axis] for x in inputs]
     rows = np.array(first.shapes.rows)
-    rows[:, axis] = sum(extents)
+    rows[:, axis] = np.sum(extents, axis=0)
     starts = np.cumsum([np.zeros_like(extents[0]), *extents[:-1]], axis=0)
     return _join(name, inputs, tuple(range(first.rank)), axis, starts, Shapes(rows), layout)
 
@@ -318,20 +304,41 @@ def cat(
     if axis is not None and axis_name is not None:
         raise ValueError("`axis` and `axis_name` exclude each other")
     if axis_name is not None:
-        axis = named_axes(axis_name, first)[0]
-    (axis,) = checked_axes([axis or 0], first.rank) if first.rank else (None,)
-    if axis is None:
+        if len(axis_name) != 1:
+            raise ValueError(f"`axis_name` must be one letter, got {axis_name!r}")
+        axis = named_axes(axis_name, first.layout)[0]
+    if first.rank == 0:
         raise ValueError("scalars cannot be joined with cat; use stack")
+    (axis,) = checked_axes([axis or 0], first.rank)
+    return _concatenate_all("cat", _fitting(inputs, axis), axis, first.layout)
+
+
+def _fitting(inputs: tuple[Node, ...], axis: int) -> tuple[Node, ...]:
+    """The inputs, checked to differ only along `axis`; samples without elements fit anywhere."""
+    want = np.array(inputs[0].shapes.rows)
+    settled = want.all(axis=1)  # by the first input whose sample has elements
+    for x in inputs[1:]:
+        use = ~settled & x.shapes.rows.all(axis=1)
+        want[use] = x.shapes.rows[use]
+        settled |= use
+    result = []
     for i, x in enumerate(inputs):
-        differs = x.shapes.rows != first.shapes.rows
+        differs = x.shapes.rows != want
         differs[:, axis] = False
-        if differs.any():
-            s = int(np.flatnonzero(differs.any(axis=1))[0])
+        differs = differs.any(axis=1)
+        wrong = differs & x.shapes.rows.all(axis=1)
+        if wrong.any():
+            s = int(np.flatnonzero(wrong)[0])
             raise ValueError(
                 f"inputs may differ only along axis {axis}: sample {s} of input 0 has shape "
-                f"{first.shapes.tuples[s]}, of input {i} {x.shapes.tuples[s]}"
+                f"{inputs[0].shapes.tuples[s]}, of input {i} {x.shapes.tuples[s]}"
             )
-    return _concatenate_all("cat", inputs, axis, first.layout)
+        if differs.any():
+            size = np.where(differs[:, None], want, x.shapes.rows)
+            size[differs, axis] = 0
+            x = build.window("cat", x, [], np.zeros((1, x.rank), np.int64), size, x.batch)
+        result.append(x)
+    return tuple(result)
 
 
 @op.graph(sample="ndd.stack(ndd.zeros(shape=[3]), ndd.ones(shape=[3])).shape\n=(2, 3)")
@@ -375,12 +382,13 @@ def _wildcards(shape, total, x: Node):
     wild = shape < 0
     if bool((wild.sum(axis=1) > 1).any()):
         raise ValueError(f"only one extent may be negative, got {tuple(shape[0].tolist())}")
-    known = np.where(wild, 1, shape).prod(axis=1)
-    rest = np.where(known > 0, total // np.maximum(known, 1), 0)
+    known = np.where(wild, 1, shape).astype(np.float64).prod(axis=1)
+    rest = np.where(known > 0, total // np.maximum(known, 1), 0).astype(np.int64)
     shape = np.where(wild, rest[:, None], shape)
-    bad = np.flatnonzero(shape.prod(axis=1) != total)
-    if len(bad):
-        s = int(bad[0])
+    # as floats, since extents may be absurd; exact for every volume that exists
+    bad = (shape.astype(np.float64).prod(axis=1) != total) | (wild.any(axis=1) & (known == 0))
+    if bad.any():
+        s = int(np.flatnonzero(bad)[0])
         raise ValueError(
             f"sample {s} of shape {x.shapes.tuples[s]} has {int(total[s])} elements to place, which "
             f"do not fill the shape {tuple(shape[s].tolist())}"
@@ -393,41 +401,57 @@ def _new_shape(x: Node, shape_input, shape, rel_shape, src_dims, bytes_from: int
     given = [v for v in (shape_input, shape, rel_shape) if v is not None]
     if len(given) > 1:
         raise ValueError("a positional shape, `shape` and `rel_shape` exclude each other")
-    rows = x.shapes.rows
     total = x.shapes.volumes * bytes_from
-    if src_dims is not None and shape is None and shape_input is None:
-        if any(not -1 <= d < x.rank for d in src_dims):
-            raise ValueError(f"`src_dims` must lie in [-1, {x.rank - 1}], got {src_dims}")
-        ones = np.ones((x.count, 1), np.int64)
-        rows = np.concatenate([rows, ones], axis=1)[:, list(src_dims)]
-    if rel_shape is not None:
-        extra = rel_shape.shape[1] - rows.shape[1]
-        if src_dims is not None and extra:
-            raise ValueError("`src_dims` and `rel_shape` must have as many values")
-        if extra > 0 and not (extra == 1 and bool((rel_shape < 0).any())):
-            raise ValueError(
-                f"`rel_shape` has {rel_shape.shape[1]} values, the input has {rows.shape[1]} dimensions"
-            )
-        base = np.concatenate([rows, np.ones((x.count, max(extra, 0)), np.int64)], axis=1)
-        base = base[:, : rel_shape.shape[1]]
-        want = np.where(rel_shape < 0, -1, round_away(rel_shape * base.astype(np.float32)))
-    elif given:
-        want = given[0]
-    else:
-        want = np.array(rows)
-        if bytes_from != bytes_to:
-            if x.rank == 0:
-                raise ValueError("a scalar cannot become another size of type")
-            scaled = want[:, -1] * bytes_from
-            if bool((scaled % bytes_to).any()):
-                raise ValueError(
-                    f"the innermost extent {int(want[0, -1])} x {bytes_from} bytes does not divide "
-                    f"into elements of {bytes_to} bytes"
-                )
-            want[:, -1] = scaled // bytes_to
     if bool((total % bytes_to).any()):
         raise ValueError(f"the sample's bytes do not divide into elements of {bytes_to} bytes")
+    if rel_shape is not None:
+        want = _relative_shape(x, rel_shape, src_dims)
+    elif given:
+        want = check_numbers("shape", given[0])
+    else:
+        want = _taken_extents(x, src_dims)
+        if bytes_from != bytes_to:
+            want = _inner_in_bytes(want, bytes_from, bytes_to)
     return Shapes(_wildcards(want, total // bytes_to, x))
+
+
+def _taken_extents(x: Node, src_dims):
+    """Extents of the input's axes `src_dims` (one row, or one per sample); 1 for -1."""
+    rows = np.array(x.shapes.rows)
+    if src_dims is None:
+        return rows
+    if bool(((src_dims < -1) | (src_dims >= x.rank)).any()):
+        raise ValueError(f"`src_dims` must lie in [-1, {x.rank - 1}], got {tuple(src_dims[0].tolist())}")
+    with_one = np.concatenate([rows, np.ones((x.count, 1), np.int64)], axis=1)
+    dims = np.broadcast_to(src_dims % (x.rank + 1), (x.count, src_dims.shape[1]))
+    return np.take_along_axis(with_one, dims, axis=1)
+
+
+def _relative_shape(x: Node, rel_shape, src_dims):
+    check_numbers("rel_shape", rel_shape)
+    base = _taken_extents(x, src_dims)
+    count = rel_shape.shape[1]
+    extra = count - base.shape[1]
+    if src_dims is not None and extra:
+        raise ValueError(f"`src_dims` has {base.shape[1]} values, `rel_shape` {count}")
+    if extra > 0 and not (extra == 1 and bool((rel_shape[:, -1] < 0).all())):
+        raise ValueError(f"`rel_shape` has {count} values, the input has {x.rank} dimensions")
+    base = np.concatenate([base, np.ones((x.count, max(extra, 0)), np.int64)], axis=1)[:, :count]
+    return np.where(rel_shape < 0, -1, round_away(rel_shape * base.astype(np.float32)))
+
+
+def _inner_in_bytes(rows, bytes_from: int, bytes_to: int):
+    """Extents with the innermost one counted in elements of another size."""
+    if rows.shape[1] == 0:
+        raise ValueError("a scalar cannot become another size of type")
+    inner = rows[:, -1] * bytes_from
+    if bool((inner % bytes_to).any()):
+        raise ValueError(
+            f"the innermost extent {int(rows[0, -1])} x {bytes_from} bytes does not divide into "
+            f"elements of {bytes_to} bytes"
+        )
+    rows[:, -1] = inner // bytes_to
+    return rows
 
 
 def _new_layout(x: Node, shapes: Shapes, layout: str | None) -> str | None:
@@ -450,7 +474,7 @@ def reshape(
     layout=static(str, None, "Layout of the result; kept if omitted and the rank is the same."),
     rel_shape=geometry(float, None, _REL_SHAPE, vector=True),
     shape=geometry(int, None, _SHAPE, vector=True),
-    src_dims=static("ints", None, _SRC_DIMS),
+    src_dims=geometry(int, None, _SRC_DIMS, vector=True),
 ):
     """Change shape and layout without moving data."""
     if all(v is None for v in (shape_input, shape, rel_shape, src_dims, layout)):
@@ -467,9 +491,11 @@ def reinterpret(
     layout=static(str, None, "Layout of the result; kept if omitted and the rank is the same."),
     rel_shape=geometry(float, None, _REL_SHAPE, vector=True),
     shape=geometry(int, None, _SHAPE, vector=True),
-    src_dims=static("ints", None, _SRC_DIMS),
+    src_dims=geometry(int, None, _SRC_DIMS, vector=True),
 ):
     """Read the same bytes as another element type or shape."""
+    if all(v is None for v in (shape_input, shape, rel_shape, src_dims, layout, dtype)):
+        raise ValueError("nothing to do: give a shape, `rel_shape`, `src_dims`, `layout` or `dtype`")
     kind = dtype or data.dtype
     shapes = _new_shape(data, shape_input, shape, rel_shape, src_dims, data.dtype.bytes, kind.bytes)
     return build.alias("reinterpret", data, shapes, kind, _new_layout(data, shapes, layout))
@@ -484,7 +510,7 @@ def squeeze(
     """Remove axes of extent 1."""
     if (axes is None) == (axis_names is None):
         raise ValueError("give either `axes` or `axis_names`")
-    chosen = checked_axes(axes, data.rank) if axes is not None else named_axes(axis_names, data)
+    chosen = checked_axes(axes, data.rank) if axes is not None else named_axes(axis_names, data.layout)
     for axis in chosen:
         bad = np.flatnonzero(data.shapes.rows[:, axis] != 1)
         if len(bad):
@@ -528,8 +554,8 @@ def expand_dims(
 def _normalized(x: Expr, mean: Expr, std: Expr, scale: Expr, shift: Expr, dtype: DType) -> Expr:
     """(x - centre) * scale / std; the centre takes up the shift, in double precision."""
     mean, std, scale, shift = (ex.convert(v, dt.float32) for v in (mean, std, scale, shift))
-    exact = [ex.cast(v, dt.float64) for v in (mean, std, scale, shift)]
-    center = ex.cast(exact[0] - exact[3] * exact[1] / exact[2], dt.float32)
+    m, d, k, t = (ex.cast(v, dt.float64) for v in (mean, std, scale, shift))
+    center = ex.cast(m - t * d / k, dt.float32)
     return ex.convert((ex.cast(x, dt.float32) - center) * (scale / std), dtype)
 
 
@@ -558,20 +584,18 @@ def crop_mirror_normalize(
     std=arg(float, (1.0,), "Divisor of each channel.", vector=True),
 ):
     """Cut a window, mirror it, normalise its values and change the layout, all in one pass."""
-    x = input
-    kind = output_dtype or dtype
+    x, name = input, "crop_mirror_normalize"
     axes, start, size = crop_bounds(
         x, crop, crop_w, crop_h, crop_d, crop_pos_x, crop_pos_y, crop_pos_z, rounding
     )
     target = _output_layout(x.layout, output_layout)
-    y = _normalize_node(x, mean, std, scale, shift, kind)
-    y = take_window("crop_mirror_normalize", y, axes, start, size, out_of_bounds_policy,
-                    fill_values if not pad_output else fill_values[:1])  # fmt: skip
-    y = build.flip("crop_mirror_normalize", y, [x.layout.index("W")], [mirror], y.batch)
+    y = _normalize(x, mean, std, scale, shift, output_dtype or dtype)
     if pad_output:
-        y = _pad_channels(y, fill_values if out_of_bounds_policy == "pad" else (0.0,))
-    order = [x.layout.index(letter) for letter in target]
-    return build.permute("crop_mirror_normalize", y, order, target)
+        y, fill_values = _pad_channels(name, y, fill_values, out_of_bounds_policy)
+        size[:, x.layout.index("C")] = y.shapes.rows[:, x.layout.index("C")]
+    y = take_window(name, y, axes, start, size, out_of_bounds_policy, fill_values, x.layout)
+    y = build.flip(name, y, [x.layout.index("W")], [mirror], y.batch)
+    return build.permute(name, y, [x.layout.index(letter) for letter in target], target)
 
 
 def _output_layout(layout: str, wanted: str) -> str:
@@ -587,7 +611,7 @@ def _output_layout(layout: str, wanted: str) -> str:
     raise ValueError(f"`output_layout` {wanted!r} is not a permutation of the input's layout {layout!r}")
 
 
-def _normalize_node(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: DType) -> Node:
+def _normalize(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: DType) -> Node:
     channel = x.layout.index("C")
     inputs = [x, mean, std, scale, shift]
     for name, v in (("mean", mean), ("std", std)):
@@ -601,20 +625,17 @@ def _normalize_node(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dt
     return build.pointwise("crop_mirror_normalize", _normalized, inputs, axes, x.shapes, x.layout, (dtype,))
 
 
-def _pad_channels(x: Node, fill_values: tuple[float, ...]) -> Node:
+def _pad_channels(name: str, x: Node, fill: tuple[float, ...], policy: str):
+    """Channels up to a power of two, and fill values for all of them; new channels hold these only
+    if the window is padded as well."""
     axis = x.layout.index("C")
     size = np.array(x.shapes.rows)
-    size[:, axis] = [1 << max(int(c) - 1, 0).bit_length() if c else 0 for c in size[:, axis]]
-    channels = int(size[0, axis])
-    if len(fill_values) not in (0, 1, channels):
-        fill_values = (*fill_values, *(0.0,) * (channels - len(fill_values)))
-    fill, fill_axes = fill_node(fill_values, x.dtype, x, channels)
-    if x.device is not None:
-        from ..call import _on
-
-        fill = _on(fill, x.device)
-    zero = np.zeros((1, x.rank), np.int64)
-    return build.window("crop_mirror_normalize", x, [axis], zero, size, x.batch, fill, fill_axes)
+    size[:, axis] = [c and 1 << (c - 1).bit_length() for c in size[:, axis].tolist()]
+    if len(fill) == x.shapes.extent(axis) != 1:
+        fill = (*fill, *(0.0,) * (int(size[0, axis]) - len(fill)))
+    start = np.zeros((1, x.rank), np.int64)
+    own = fill if policy == "pad" else ()
+    return take_window(name, x, [axis], start, size, "pad", own, x.layout), fill
 
 
 # -- erase ---------------------------------------------------------------------------------------
@@ -637,7 +658,7 @@ def _erased(x: Expr, bounds: Expr, fill: Expr, regions: int, axes: tuple[int, ..
 @op.graph(rejects="bool")
 def erase(
     input=data("Any tensor with a layout."),
-    anchor=geometry(float, (), "Start of every region, a number per axis.", vector=True),
+    anchor=geometry(float, (), "Start of every region, a number per axis.", matrix=True),
     axes=static("ints", None, "Axes of the regions; all but C, in the layout's order, if omitted."),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     centered_anchor=static(bool, False, "Whether `anchor` is the middle of a region."),
@@ -645,7 +666,7 @@ def erase(
     normalized=static(bool, None, "Whether `anchor` and `shape` are relative to the extents."),
     normalized_anchor=static(bool, None, "Whether `anchor` is relative to the extents."),
     normalized_shape=static(bool, None, "Whether `shape` is relative to the extents."),
-    shape=geometry(float, (), "Extents of every region, a number per axis.", vector=True),
+    shape=geometry(float, (), "Extents of every region, a number per axis.", matrix=True),
 ):
     """Overwrite rectangular regions with a constant."""
     x = input
@@ -662,7 +683,7 @@ def erase(
     relative = [v if v is not None else bool(normalized) for v in (normalized_anchor, normalized_shape)]
     bounds = _region_bounds(x, chosen, anchor, shape, relative, centered_anchor)
     regions = bounds.shape[1] // (2 * len(chosen))
-    table = _per_sample_node(bounds.astype(np.int32), dt.int32, x)
+    table = beside(convert.copy_arrays(list(bounds.astype(np.int32)), dt.int32, None, x.batch), x)
     fill, fill_axes = _erase_fill(x, fill_value)
     inputs = [x, table, fill]
     mapping = [tuple(range(x.rank)), (0,), fill_axes]
@@ -676,7 +697,7 @@ def _erase_axes(x: Node, axes, names) -> list[int]:
     if axes is not None:
         chosen = checked_axes(axes, x.rank)
     elif names is not None:
-        chosen = named_axes(names, x)
+        chosen = named_axes(names, x.layout)
     elif x.layout is None:
         raise ValueError("an input without a layout needs `axes`")
     else:
@@ -707,14 +728,6 @@ def _region_bounds(x: Node, axes, anchor, shape, relative, centered):
     return np.concatenate([bounds, empty], axis=1).reshape(count, -1)
 
 
-def _per_sample_node(rows, dtype: DType, x: Node) -> Node:
-    """Numbers [samples, k] as a one-dimensional node per sample, where `x` is."""
-    from ..call import _on
-
-    node = convert.copy_arrays(list(rows), dtype, None, batch=x.batch)
-    return node if x.device is None else _on(node, x.device)
-
-
 def _erase_fill(x: Node, values) -> tuple[Node, tuple[int, ...]]:
     if values.shape[1] <= 1:
         rows = values if values.shape[1] else np.zeros((1, 1), np.float32)
@@ -731,9 +744,6 @@ def _erase_fill(x: Node, values) -> tuple[Node, tuple[int, ...]]:
     if len(rows) == 1:
         node = convert.const_vector(tuple(rows[0]), x.dtype)
     else:
-        node = convert.copy_arrays([np.asarray(r, x.dtype.np) for r in rows], x.dtype, None, batch=True)
-    if x.device is not None:
-        from ..call import _on
-
-        node = _on(node, x.device)
-    return node, (axis,)
+        arrays = [convert.stored(np.asarray(row), x.dtype) for row in rows]
+        node = convert.copy_arrays(arrays, x.dtype, None, batch=True)
+    return beside(node, x), (axis,)

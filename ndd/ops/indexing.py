@@ -15,6 +15,7 @@ from ..schema import Param
 from ..tensor import Tensor, tensor_node
 
 _INDEX = Param("geometry", int, name="index")
+_FAR = 2**62  # beyond every extent, and still safe to add to one
 
 
 def getitem(owner: Any, key: Any) -> Any:
@@ -85,7 +86,7 @@ def _expand(items: list[Any], rank: int) -> list[Any]:
 
 def _integer(item: Any, single: bool) -> Array:
     if isinstance(item, (bool, int, float, np.integer, np.floating, np.bool_)):
-        return np.array([int(item)], np.int64)
+        return np.array([max(-_FAR, min(_FAR, int(item)))], np.int64)
     if isinstance(item, (list, str, bytes)):
         raise TypeError(f"an index must be an integer, a slice or a scalar tensor, got {type(item).__name__}")
     node = _input_node(_INDEX, item) if isinstance(item, Handle) else tensor_node(item, None, None, None, True)
@@ -112,10 +113,12 @@ def _range(item: slice, extent: Array, single: bool) -> tuple[Array, Array, Arra
     span = np.where(forward, last - first, first - last)
     length = np.maximum(-(-span // np.abs(by)), 0)
     first = np.where(length > 0, first, 0)
-    return first, np.broadcast_to(by, extent.shape), np.broadcast_to(length, extent.shape)
+    by = np.where(length > 1, by, 1)  # a huge step that is never taken must not overflow
+    return first, by, length
 
 
 def _clip(value: Array, extent: Array, low: Array, high: Array) -> Array:
+    value = np.clip(value, -_FAR, _FAR)
     value = np.where(value < 0, value + extent, value)
     return np.clip(value, low, high)
 

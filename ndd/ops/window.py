@@ -10,36 +10,70 @@ import numpy as np
 from .. import convert
 from ..fusion import build
 from ..fusion.graph import Array, Node
+from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels.dtypes import DType
 from ..kernels.expr import Expr
 
 POLICIES = ("error", "pad", "trim_to_shape")
+# Positions, extents and volumes beyond this are mistakes; sums of several still fit in 64 bits.
+MAX_EXTENT = 2**48
+
+
+def check_numbers(name: str, values: Array) -> Array:
+    """Refuse what cannot be a position or an extent: infinities, not-a-number, huge integers."""
+    fits = (values >= -MAX_EXTENT) & (values <= MAX_EXTENT)
+    if not fits.all():
+        raise ValueError(f"`{name}` is out of range: {values[~fits].flat[0]:g}")
+    return values
+
+
+def check_extents(rows: Array) -> Array:
+    """Refuse shapes [samples, rank] that no memory can hold."""
+    volumes = rows.astype(np.float64).prod(axis=1)
+    if bool((volumes > MAX_EXTENT).any()):
+        s = int(np.argmax(volumes))
+        raise ValueError(f"the result is too large: shape {tuple(rows[s].tolist())} in sample {s}")
+    return rows
 
 
 def round_away(x: Array) -> Array:
     """Nearest integers; halves away from zero."""
-    return np.trunc(x + np.copysign(0.5, x)).astype(np.int64)
+    whole = np.trunc(check_numbers("window", x))
+    return (whole + np.copysign(np.abs(x - whole) >= 0.5, x)).astype(np.int64)
 
 
-def per_sample(count: int, *values: Array) -> list[Array]:
-    """Values [1 or count, …] for every sample."""
-    return [np.broadcast_to(v, (count, *v.shape[1:])) for v in values]
+def axis_rows(
+    x: Node, axes: Array | None, names: str | None, layout: str | None, default: str = ""
+) -> Array:
+    """Axis numbers [samples, k]: from `axes` (one row, or one per sample) or from their letters.
+
+    Naming none means all of them, in order.
+    """
+    if axes is not None and names is not None:
+        raise ValueError("`axes` and `axis_names` exclude each other")
+    if axes is None:
+        rows = [named_axes(default if names is None else names, layout)]
+    else:
+        rows = [checked_axes(row, x.rank) for row in axes.tolist()]
+    if not rows[0]:
+        rows = [list(range(x.rank))]
+    return np.broadcast_to(np.array(rows, np.int64), (x.count, len(rows[0])))
 
 
-def named_axes(names: str, node: Node, layout: str | None = None) -> list[int]:
+def named_axes(names: str, layout: str | None) -> list[int]:
     """Positions of axis letters."""
-    layout = layout or node.layout or ""
+    layout = layout or ""
     for name in names:
         if name not in layout:
             shown = repr(layout) if layout else "none"
             raise ValueError(f"axis {name!r} is not present in the layout of the input ({shown})")
-    return [layout.index(name) for name in names]
+    return checked_axes([layout.index(name) for name in names], len(layout))
 
 
 def checked_axes(axes: Sequence[int], rank: int) -> list[int]:
     """Axis numbers, negative ones counted from the end."""
-    result = []
+    result: list[int] = []
     for axis in axes:
         if not -rank <= axis < rank:
             raise ValueError(f"axis {axis} is out of range [{-rank}, {rank - 1}] for {rank}-D input")
@@ -54,30 +88,56 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}")
 
 
-def fill_node(values: Sequence[float], dtype: DType, x: Node, channels: int | None) -> tuple[Node, tuple[int, ...]]:
-    """Fill values as a node in the result's type, and the axis they run along."""
-    numbers = tuple(c_cast(v, dtype) for v in (values or (0.0,)))
+def fill_node(
+    values: Sequence[float], x: Node, layout: str | None, size: Array
+) -> tuple[Node, tuple[int, ...]]:
+    """Fill values in the type of `x`, and the axis they run along; `size`: the result's extents."""
+    numbers = tuple(c_cast(v, x.dtype) for v in (values or (0.0,)))
     if len(numbers) == 1:
-        return convert.const_scalar(numbers[0], dtype), ()
-    if not x.layout or "C" not in x.layout:
+        return beside(convert.const_scalar(numbers[0], x.dtype), x), ()
+    if not layout or "C" not in layout:
         raise ValueError("several `fill_values` were given, but the input has no channel axis C")
-    axis = x.layout.index("C")
-    extents = x.shapes.rows[:, axis] if channels is None else np.array([channels])
-    if bool((extents != len(numbers)).any()):
+    axis = layout.index("C")
+    bad = np.flatnonzero(size[:, axis] != len(numbers))
+    if len(bad):
+        s = int(bad[0])
         raise ValueError(
-            f"`fill_values` has {len(numbers)} values, but the result has {int(extents[0])} channels"
+            f"`fill_values` has {len(numbers)} values, but sample {s} of the result has "
+            f"{int(size[s, axis])} channels"
         )
-    return convert.const_vector(numbers, dtype), (axis,)
+    return beside(convert.const_vector(numbers, x.dtype), x), (axis,)
+
+
+def on_device(node: Node, ordinal: int | None) -> Node:
+    """A small host value where it is needed."""
+    if ordinal is None:
+        return node
+    from ..call import _on
+
+    return _on(node, ordinal)
+
+
+def beside(node: Node, x: Node) -> Node:
+    """A small host value where `x` is."""
+    return on_device(node, x.device)
 
 
 def c_cast(value: float, dtype: DType) -> Any:
-    """How C converts a float: cut toward zero, wrapped around."""
-    number = float(np.float32(value))
+    """How compiled C converts a float: cut toward zero, wrapped around.
+
+    What lies outside of the machine's integer (32 bits; 64 for u32, i64, u64) becomes its lowest.
+    """
+    with np.errstate(over="ignore"):
+        number = float(np.float32(value))
     if dtype.is_float:
         return number
-    if not np.isfinite(number):
-        number = 0.0
-    return ex.wrap(int(number), dtype) if dtype.is_integer else number != 0
+    if not dtype.is_integer:
+        return number != 0
+    bits = 32 if dtype.bits <= 16 or dtype is dt.int32 else 64
+    if dtype is dt.uint64 and number >= 2.0**63:
+        return int(number) if number < 2.0**64 else 0
+    fits = -(2.0 ** (bits - 1)) <= number < 2.0 ** (bits - 1)
+    return ex.wrap(int(number) if fits else -(2 ** (bits - 1)), dtype)
 
 
 def truncated(op: str, x: Node, dtype: DType | None) -> Node:
@@ -99,23 +159,23 @@ def take_window(
     size: Array,
     policy: str,
     fill_values: Sequence[float],
+    layout: str | None,
 ) -> Node:
-    """The window [start, start + size) of every sample; both [samples, rank]."""
+    """The window [start, start + size) of every sample; both [samples, rank].
+
+    `layout` tells the channel axis, along which `fill_values` run.
+    """
     check_choice("out_of_bounds_policy", policy, POLICIES)
     extents = x.shapes.rows
     if policy == "pad":
-        fill, fill_axes = fill_node(fill_values, x.dtype, x, None)
-        if x.device is not None:
-            from ..call import _on
-
-            fill = _on(fill, x.device)
+        fill, fill_axes = fill_node(fill_values, x, layout, check_extents(size))
         return build.window(op, x, axes, start, size, x.batch, fill, fill_axes)
     if policy == "trim_to_shape":
         first = np.clip(start, 0, extents)
         size = np.clip(start + size, 0, extents) - first
         start = first
     else:
-        outside = (start < 0) | (start + size > extents) | (size < 0)
+        outside = (start < 0) | (start + size > extents)
         if outside.any():
             s = int(np.flatnonzero(outside.any(axis=1))[0])
             raise ValueError(
@@ -145,20 +205,22 @@ def crop_bounds(
     count = x.count
     rows = x.shapes.rows
     start = np.zeros((count, x.rank), np.int64)
-    size = np.array(np.broadcast_to(rows, (count, x.rank)))
-    axes = []
+    size = np.array(rows)
+    axes: list[int] = []
     for letter, position, name in (
         ("H", pos_y, "crop_pos_y"), ("W", pos_x, "crop_pos_x"), (depth, pos_z, "crop_pos_z"),
     ):  # fmt: skip
         extent = wanted.get("D" if letter == depth else letter)
-        if letter not in layout or extent is None:
+        if letter not in layout or not wanted:
             continue
-        axis = layout.index(letter)
         bad = ~((position >= 0) & (position <= 1))
         if bad.any():
             s = int(np.flatnonzero(bad)[0])
             raise ValueError(f"`{name}` must lie in [0, 1], got {float(position[s]):g} for sample {s}")
-        cut = np.trunc(extent).astype(np.int64)
+        if extent is None:
+            continue
+        axis = layout.index(letter)
+        cut = np.trunc(check_numbers("crop", extent)).astype(np.int64)
         full = rows[:, axis]
         length = np.where(cut > 0, cut, full)
         place = position.astype(np.float64) * (full - length)

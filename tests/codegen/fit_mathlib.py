@@ -64,7 +64,6 @@ def tables() -> None:
     tiny = 1e-12  # keeps z away from 0 / 0
 
     report("_LOG2_SINGLE", lambda z: 2 * atanh(z) / ln2, tiny, s2, 5, lambda z: ln2 / 2)
-    report("_LOG2_POW", lambda z: 2 * atanh(z) / ln2, tiny, s2, 4, lambda z: ln2 / 2)
     report("_LOG_DOUBLE", lambda z: 2 * (atanh(z) - 1) / z, tiny, s2, 7, lambda z: z / 2)
     report(
         "_LOG2_TAIL",

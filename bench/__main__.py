@@ -1,0 +1,20 @@
+"""`python -m bench`: all benchmarks; `python -m bench pointwise` one of them."""
+
+from __future__ import annotations
+
+import sys
+
+from . import harness, overhead, pointwise
+
+BENCHMARKS = {"pointwise": pointwise.main, "overhead": overhead.main}
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(BENCHMARKS)
+    print(harness.machine())
+    for name in chosen:
+        BENCHMARKS[name]()
+
+
+if __name__ == "__main__":
+    main()

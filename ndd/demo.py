@@ -1,0 +1,112 @@
+"""The demo: one ordinary augmentation program, what it was fused into, how fast it runs, a picture."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ndd
+
+MEAN, STD = [123.7, 116.3, 103.5], [58.4, 57.1, 57.4]
+
+
+def synthetic_photo(height: int, width: int, seed: int) -> np.ndarray[Any, Any]:
+    """Something to look at: soft colour gradients, discs, a little grain."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    image = np.empty((height, width, 3), np.float32)
+    for c in range(3):
+        fx, fy, phase = rng.uniform(0.5, 2.5, 3)
+        image[..., c] = 128 + 70 * np.sin(fx * x / width * 3 + fy * y / height * 3 + phase * 2)
+    for _ in range(6):
+        cx, cy, r = rng.uniform(0, width), rng.uniform(0, height), rng.uniform(0.06, 0.2) * height
+        inside = (x - cx) ** 2 + (y - cy) ** 2 < r**2
+        image[inside] = rng.uniform(20, 235, 3)
+    image += rng.normal(0, 4, image.shape)
+    return image.clip(0, 255).astype(np.uint8)
+
+
+def augment(images: Any, seed: int = 0) -> tuple[Any, Any]:
+    """The program: colour, contrast, mirror, crop, normalise; every argument per sample."""
+    rng = np.random.default_rng(seed)
+    n = images.batch_size
+
+    def draw(low: float, high: float) -> Any:
+        return ndd.batch(list(rng.uniform(low, high, n).astype(np.float32)))
+
+    x = ndd.color_twist(images, hue=draw(-40, 40), saturation=draw(0.6, 1.6))
+    x = ndd.brightness_contrast(x, brightness=draw(0.8, 1.3), contrast=draw(0.8, 1.3))
+    x = ndd.flip(x, horizontal=ndd.batch(list(rng.integers(0, 2, n).astype(np.int32))))
+    x = ndd.crop(x, crop=[224, 224], crop_pos_x=draw(0, 1), crop_pos_y=draw(0, 1))
+    return x, ndd.crop_mirror_normalize(x, mean=MEAN, std=STD)
+
+
+@contextmanager
+def _fusion(on: bool) -> Iterator[None]:
+    before = os.environ.get("NDD_FUSION")
+    os.environ["NDD_FUSION"] = "1" if on else "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["NDD_FUSION"]
+        else:
+            os.environ["NDD_FUSION"] = before
+
+
+def _rate(images: Any, seconds: float) -> float:
+    augment(images)[1].evaluate()
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        augment(images, count)[1].evaluate()
+        count += 1
+    return count * images.batch_size / (time.perf_counter() - start)
+
+
+def save_png(path: Path, image: np.ndarray[Any, Any]) -> None:
+    """Write an RGB image with nvimgcodec."""
+    from nvidia import nvimgcodec
+
+    encoder = nvimgcodec.Encoder(
+        backends=[nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)],
+        device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
+    )
+    path.write_bytes(bytes(encoder.encode(nvimgcodec.as_image(image), codec="png")))
+
+
+def picture(images: Any, augmented: Any, columns: int = 4) -> np.ndarray[Any, Any]:
+    """Before above, after below."""
+    before = [np.asarray(images.tensors[i])[:224, :224] for i in range(columns)]
+    after = [np.asarray(augmented.tensors[i]) for i in range(columns)]
+    line = np.full((8, 224 * columns, 3), 255, np.uint8)
+    return np.concatenate([np.concatenate(before, axis=1), line, np.concatenate(after, axis=1)])
+
+
+def main(output: str = "demo.png", seconds: float = 2.0, batch_size: int = 64) -> None:
+    """Run the demo."""
+    print(f"making {batch_size} synthetic photos of about 400×500 …")
+    photos = [synthetic_photo(380 + i % 40, 480 + i % 50, i % 8) for i in range(batch_size)]
+    images = ndd.batch(photos, layout="HWC")
+    start = time.perf_counter()
+    shown, result = augment(images)
+    with ndd.EvalMode.deferred:
+        explanation = ndd.explain(augment(images)[1])
+    result.evaluate()
+    print(f"first batch after {time.perf_counter() - start:.2f} s (compiled kernels are kept)")
+    print()
+    print(explanation)
+    print()
+    fused = _rate(images, seconds)
+    with _fusion(False):
+        unfused = _rate(images, seconds)
+    threads = ndd.get_num_threads()
+    print(f"throughput: {fused:,.0f} images/s fused, {unfused:,.0f} images/s op by op ({threads} threads)")
+    path = Path(output)
+    save_png(path, picture(images, shown))
+    print(f"before and after: {path.resolve()}")

@@ -1,0 +1,66 @@
+"""The same bits and the same errors, however a program is run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import ndd
+
+from .oracle import Result, _results
+
+MODES = (ndd.EvalMode.deferred, ndd.EvalMode.eager, ndd.EvalMode.sync_cpu, ndd.EvalMode.sync_full)
+
+
+@contextmanager
+def fusion(enabled: bool) -> Iterator[None]:
+    """With `NDD_FUSION=0`, every op is a kernel of its own."""
+    old = os.environ.get("NDD_FUSION")
+    os.environ["NDD_FUSION"] = "1" if enabled else "0"
+    try:
+        yield
+    finally:
+        if old is None:
+            del os.environ["NDD_FUSION"]
+        else:
+            os.environ["NDD_FUSION"] = old
+
+
+def same_everywhere(program: Callable[[], Any]) -> list[Result]:
+    """`program` gives the same bits in all modes, fused or not, with one thread and with two."""
+    with ndd.EvalMode.sync_cpu, ndd.EvalContext(num_threads=1):
+        first = _results(program())
+    for mode in MODES:
+        with mode:
+            _assert_same(first, _results(program()), f"in mode {mode.name}")
+    with fusion(False):
+        _assert_same(first, _results(program()), "with NDD_FUSION=0")
+    with ndd.EvalContext(num_threads=2):
+        _assert_same(first, _results(program()), "with two threads")
+    return first
+
+
+def _assert_same(first: list[Result], second: list[Result], where: str) -> None:
+    assert len(first) == len(second), where
+    for a, b in zip(first, second, strict=True):
+        assert (a.batch, a.shapes, a.dtype, a.layout) == (b.batch, b.shapes, b.dtype, b.layout), where
+        assert [x.tobytes() for x in a.arrays] == [x.tobytes() for x in b.arrays], where
+
+
+def error_everywhere(kind: type[Exception], text: str, program: Callable[[], Any]) -> None:
+    """The call raises in all modes, with this text, the op's name and this very line of the test."""
+    messages = set()
+    for mode in MODES:
+        with mode, pytest.raises(kind) as caught:
+            program()
+        assert caught.type is kind, f"{caught.type.__name__} in mode {mode.name}: {caught.value}"
+        messages.add(str(caught.value))
+    assert len(messages) == 1, messages
+    (message,) = messages
+    assert text in message
+    place = f"(called at {program.__code__.co_filename}:"
+    assert place in message, f"{place} is missing in: {message}"

@@ -1,0 +1,97 @@
+"""Small programs that together use every op: run on the CPU and on the (simulated) GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import ndd
+
+Program = Callable[[Any], Any]
+_rng = np.random.default_rng(7)
+IMAGES = [_rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in ((5, 7), (4, 9), (1, 1))]
+FLOATS = [_rng.normal(0, 2, (h, w)).astype(np.float32) for h, w in ((3, 5), (2, 8), (1, 1))]
+POINTS = [_rng.normal(0, 1, (n, 2)).astype(np.float32) for n in (3, 5, 1)]
+WORDS = [_rng.integers(-1000, 1000, (n, 4)).astype(np.int32) for n in (3, 5, 1)]
+PER_SAMPLE = [0.5, 1.5, -0.25]
+
+
+def _per_sample() -> Any:
+    return ndd.batch([np.float32(v) for v in PER_SAMPLE])
+
+
+def images(program: Program) -> tuple[list[Any], str | None, Program]:
+    return IMAGES, "HWC", program
+
+
+def floats(program: Program) -> tuple[list[Any], str | None, Program]:
+    return FLOATS, None, program
+
+
+# name → (samples, layout, program)
+PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
+    "brightness": images(lambda x: ndd.brightness(x, brightness=_per_sample(), brightness_shift=0.1)),
+    "contrast": images(lambda x: ndd.contrast(x, contrast=_per_sample(), dtype=ndd.float16)),
+    "brightness_contrast": images(lambda x: ndd.brightness_contrast(x, brightness=1.5, contrast=0.7)),
+    "hsv": images(lambda x: ndd.hsv(x, hue=20.0, saturation=1.2, value=0.9)),
+    "hue": images(lambda x: ndd.hue(x, hue=_per_sample())),
+    "saturation": images(lambda x: ndd.saturation(x, saturation=_per_sample())),
+    "color_twist": images(lambda x: ndd.color_twist(x, hue=9.0, contrast=_per_sample())),
+    "rgb to ycbcr": images(lambda x: _converted(x, "RGB", "YCbCr")),
+    "rgb to gray": images(lambda x: _converted(x, "RGB", "GRAY")),
+    "flip": images(lambda x: ndd.flip(x, horizontal=ndd.batch([1, 0, 1]), vertical=1)),
+    "crop pad": images(lambda x: ndd.crop(x, crop=[6, 6], out_of_bounds_policy="pad",
+                                          fill_values=[1, 2, 3])),
+    "slice": images(lambda x: ndd.slice(x, start=[0, 0], end=[1, 1])),
+    "index": images(lambda x: x.slice[::-1, 0]),
+    "pad": images(lambda x: ndd.pad(x, align=[4, 4, 1], fill_value=7)),
+    "transpose": images(lambda x: ndd.transpose(x, perm=[2, 0, 1])),
+    "cat": images(lambda x: ndd.cat(x, ndd.flip(x), x, axis=1)),
+    "stack": images(lambda x: ndd.stack(x, x, axis=0)),
+    "erase": images(lambda x: ndd.erase(x, anchor=[0, 0, 1, 1], shape=[1, 1, 2, 2],
+                                        fill_value=[9, 8, 7])),
+    "grid_mask": images(lambda x: ndd.grid_mask(x, tile=4, ratio=0.4)),
+    "crop_mirror_normalize": images(lambda x: ndd.crop_mirror_normalize(
+        x, crop=[1, 1], mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
+    "lookup_table": images(lambda x: ndd.lookup_table(x, keys=[1, 5, 9], values=[2.0, 3.0, 4.0])),
+    "reshape": images(lambda x: ndd.reshape(x, shape=[-1])),
+    "reinterpret": floats(lambda x: ndd.reinterpret(x, dtype=ndd.uint8)),
+    "squeeze": images(lambda x: ndd.squeeze(ndd.expand_dims(x, axes=[0]), axes=[0]) + 1),
+    "copy": images(lambda x: ndd.copy(x)),
+    "zeros_like": images(lambda x: ndd.zeros_like(x) + x),
+    "full_like": images(lambda x: ndd.full_like(x, 7)),
+    "one_hot": (WORDS, None, lambda x: ndd.one_hot(x, num_classes=5)),
+    "coord_flip": (POINTS, None, lambda x: ndd.coord_flip(x, flip_x=1, flip_y=ndd.batch([1, 0, 1]))),
+    "coord_transform": (POINTS, None, lambda x: ndd.coord_transform(
+        x, M=[[1.0, 2.0], [3.0, 4.0]], T=[0.5, 0.25])),
+    "permute_batch": images(lambda x: ndd.permute_batch(x, indices=[2, 0, 1])),
+    "select": images(lambda x: x.select([2, 0])),
+    "cast f16": floats(lambda x: ndd.cast(x, dtype=ndd.float16)),
+    "cast bf16": floats(lambda x: ndd.cast(ndd.cast(x, dtype=ndd.bfloat16), dtype=ndd.float32)),
+    "cast u8": floats(lambda x: ndd.cast(x * 100, dtype=ndd.uint8)),
+    "operators": (WORDS, None, lambda x: ((x + 3) * x - (x >> 2)) ^ (x & 15) | ~x),
+    "division": (WORDS, None, lambda x: x // 7 + x % 5 + (x * 1000000007) // (x | 1)),
+    "power": (WORDS, None, lambda x: x**3),
+    "comparison": floats(lambda x: (x > 0) & (x <= 1.5) | (x == 0.0)),
+    "broadcast": floats(lambda x: x * _per_sample() + ndd.tensor([2.0])),
+    "exp and log": floats(lambda x: ndd.math.log(ndd.math.exp(x) + 1.0)),
+    "trigonometry": floats(lambda x: ndd.math.sin(x) + ndd.math.cos(x) * ndd.math.atan2(x, 2.0)),
+    "roots": floats(lambda x: ndd.math.sqrt(ndd.math.abs(x)) + ndd.math.cbrt(x)),
+    "gamma": floats(lambda x: ndd.math.clamp(x, 0.0, 1.0) ** 0.45),
+    "fmod": floats(lambda x: x % 0.7),
+    "long chain": images(lambda x: ndd.crop_mirror_normalize(
+        ndd.flip(ndd.brightness_contrast(ndd.color_twist(x, hue=_per_sample()), contrast=1.2)),
+        crop=[1, 1], mean=[1.0], std=[2.0], dtype=ndd.float16)),
+}  # fmt: skip
+
+# Bit-equal on both devices except where a transcendental function may differ in the last places.
+INEXACT = {"exp and log", "trigonometry", "gamma", "roots"}
+
+
+def _converted(x: Any, source: str, target: str) -> Any:
+    types = ndd.types
+    return ndd.color_space_conversion(
+        x, image_type=types.DALIImageType[source], output_type=types.DALIImageType[target]
+    )
