@@ -247,7 +247,7 @@ class Lowering:
             return False
         whole = identity_terms(rank)
         for position, terms, _ in self._loads:
-            if terms != whole and any(axis is not None for axis, _, _ in terms):
+            if terms != whole and any(term != (None, 0, ()) for term in terms):
                 return False
             if terms == whole and not self._contiguous(position):
                 return False

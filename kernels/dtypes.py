@@ -270,7 +270,12 @@ def dtype(*args: Any) -> DType:
 
 
 def type_id(dtype_like: Any) -> DALIDataType:
-    """The legacy id of an element type."""
+    """The legacy id of an element type.
+
+    >>> import ndd
+    >>> ndd.type_id(ndd.float32).name
+    'FLOAT'
+    """
     found = dtype(dtype_like).type_id
     if found is None:
         raise TypeError(f"{dtype(dtype_like)} has no legacy type id")

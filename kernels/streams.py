@@ -177,6 +177,10 @@ class Stream:
 
     Use `stream` rather than this class.
 
+    >>> import ndd
+    >>> ndd.Stream.create_new is not None
+    True
+
     Parameters
     ----------
     stream : stream object or ``Stream.create_new``, optional

@@ -312,6 +312,12 @@ _default: int | None = None
 def set_num_threads(n: int | None) -> None:
     """Set the pool size of contexts made without one; ``None`` returns to the default.
 
+    >>> import ndd
+    >>> ndd.set_num_threads(2)
+    >>> ndd.get_num_threads()
+    2
+    >>> ndd.set_num_threads(None)
+
     Best called once, at the start: contexts that exist make a new pool on their next use.
 
     >>> set_num_threads(3)
@@ -327,6 +333,10 @@ def set_num_threads(n: int | None) -> None:
 
 def get_num_threads() -> int:
     """Pool size of contexts made without one.
+
+    >>> import ndd
+    >>> ndd.get_num_threads() >= 1
+    True
 
     In decreasing priority: `set_num_threads`, ``NDD_NUM_THREADS``, ``DALI_NUM_THREADS``, the CPUs
     that this process may use (affinity and container quota).

@@ -341,12 +341,20 @@ _default_streams: dict[int, Stream] = {}
 
 
 def get_current_stream() -> Stream | None:
-    """The stream of this thread's default context; None on a machine without a GPU."""
+    """The stream of this thread's default context; None on a machine without a GPU.
+
+    >>> import ndd
+    >>> ndd.set_current_stream(None)
+    >>> current = ndd.get_current_stream()
+    """
     return EvalContext.default().cuda_stream
 
 
 def set_current_stream(cuda_stream: Any, /) -> None:
     """Set the stream of this thread's default context, and of contexts made later in this thread.
+
+    >>> import ndd
+    >>> ndd.set_current_stream(None)
 
     It must be on the current GPU. ``None`` returns to the default stream, or one of the thread's
     own. Work on the old stream is not waited for.
@@ -367,7 +375,12 @@ def set_current_stream(cuda_stream: Any, /) -> None:
 
 
 def get_default_stream(device_id: int | None = None) -> Stream | None:
-    """The stream that `set_default_stream` set for a GPU (by default the current one), or None."""
+    """The stream that `set_default_stream` set for a GPU (by default the current one), or None.
+
+    >>> import ndd
+    >>> ndd.get_default_stream() is None
+    True
+    """
     if not gpu_env.gpu_available():
         return None
     ordinal = Device("gpu", device_id).device_id
@@ -377,6 +390,9 @@ def get_default_stream(device_id: int | None = None) -> Stream | None:
 
 def set_default_stream(cuda_stream: Any, /, device_id: int | None = None) -> None:
     """Set the stream of a GPU for all threads that have not set theirs; ``None`` clears it.
+
+    >>> import ndd
+    >>> ndd.set_default_stream(None)
 
     Best called once, at the start: it affects the default contexts of all threads.
     """

@@ -57,7 +57,7 @@ def arg(
     vector: bool = False,
     matrix: bool = False,
 ) -> Any:
-    """A number for the kernel, scalar or per sample; `vector`: or a list; `matrix`: or rows of them."""
+    """A number for the kernel, scalar or per sample; `vector`: or a list; `matrix`: or a matrix."""
     return Param("arg", type, default, doc, vector or matrix, matrix)
 
 
@@ -192,6 +192,9 @@ def type_text(p: Param) -> str:
 def document(defined: OpDef) -> str:
     """NumPy-style docstring, with the example first."""
     lines = [defined.doc, ""]
+    if not defined.sample and defined.kind == "pointwise":
+        image = "ndd.zeros(shape=[4, 4, 3], dtype=ndd.uint8, layout='HWC')"
+        defined.sample = f"ndd.{defined.name}({image}).shape\n=(4, 4, 3)"
     if defined.sample:
         lines += [">>> import ndd", *(f">>> {s}" if not s.startswith("=") else s[1:].strip()
                                       for s in defined.sample.splitlines()), ""]  # fmt: skip

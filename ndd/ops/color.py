@@ -240,7 +240,10 @@ def _in_colour_space(x: Expr, source: str, target: str) -> Expr:
     return _by_channel(result) if len(result) == 3 else result[0]
 
 
-@op.graph(layouts="FDHWC FHWC DHWC HWC")
+@op.graph(
+    layouts="FDHWC FHWC DHWC HWC",
+    sample="image = ndd.zeros(shape=[4, 4, 3], dtype=ndd.uint8, layout='HWC')\nndd.color_space_conversion(image, image_type='RGB', output_type='GRAY').shape\n=(4, 4, 1)",
+)  # fmt: skip
 def color_space_conversion(
     input=data("Images, sequences or volumes of uint8."),
     image_type=static(DALIImageType, REQUIRED, "Colour space of the input: RGB, BGR, GRAY or YCbCr."),

@@ -28,13 +28,17 @@ def cast(
     return cast_node("cast", input, dtype)
 
 
-@op.graph()
+@op.graph(
+    sample="ndd.cast_like(ndd.tensor([1.5]), ndd.tensor([1])).dtype.name\n='i32'",
+)  # fmt: skip
 def cast_like(input=data(), like=data("A value whose element type is taken.")):
     """Convert to the element type of the second input."""
     return cast_node("cast_like", input, like.dtype)
 
 
-@op.graph()
+@op.graph(
+    sample="ndd.copy(ndd.tensor([1, 2])).shape\n=(2,)",
+)  # fmt: skip
 def copy(input=data()):
     """A copy in memory of its own; also across devices with `device=`."""
     return build.copy("copy", input)

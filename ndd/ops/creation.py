@@ -104,7 +104,9 @@ def _constant_like(name: str, number: int, like: Node, dtype: DType | None) -> N
     return _filled(name, value, like.shapes, like.layout, like.batch)
 
 
-@op.graph()
+@op.graph(
+    sample="ndd.zeros_like(ndd.tensor([1.5, 2.5])).shape\n=(2,)",
+)  # fmt: skip
 def zeros_like(
     data_like=data("Shape and, if `dtype` is omitted, element type are taken from it."),
     dtype=static(DType, None, "Element type."),
@@ -113,7 +115,9 @@ def zeros_like(
     return _constant_like("zeros_like", 0, data_like, dtype)
 
 
-@op.graph()
+@op.graph(
+    sample="ndd.ones_like(ndd.tensor([1.5, 2.5])).shape\n=(2,)",
+)  # fmt: skip
 def ones_like(
     data_like=data("Shape and, if `dtype` is omitted, element type are taken from it."),
     dtype=static(DType, None, "Element type."),
@@ -125,7 +129,9 @@ def ones_like(
 # -- frames, samples, properties -----------------------------------------------------------------
 
 
-@op.graph()
+@op.graph(
+    sample="video = ndd.zeros(shape=[5, 8, 8, 3], layout='FHWC')\nfirst, last = ndd.element_extract(video, element_map=[0, 4])\nlast.shape\n=(8, 8, 3)",
+)  # fmt: skip
 def element_extract(
     input=data("Sequences: the first axis is taken apart."),
     element_map=static("ints", REQUIRED, "Frames to extract, in order."),
@@ -155,7 +161,9 @@ def _frame(x: Node, k: int) -> Node:
                             layout or None, x.batch)  # fmt: skip
 
 
-@op.graph()
+@op.graph(
+    sample="ndd.permute_batch(ndd.batch([[1], [2, 3]]), indices=[1, 0]).shape\n=[(2,), (1,)]",
+)  # fmt: skip
 def permute_batch(
     input=data("A batch."),
     indices=geometry(int, REQUIRED, "Sample of the input for every sample of the result.", vector=True),
@@ -171,7 +179,9 @@ def permute_batch(
     return build.choose("permute_batch", input, chosen.astype(np.int64), input.batch)
 
 
-@op.graph()
+@op.graph(
+    sample="ndd.get_property(ndd.zeros(shape=[2, 2], layout='HW'), key='layout').shape\n=(2,)",
+)  # fmt: skip
 def get_property(
     input=data("Any value."),
     key=static(str, REQUIRED, "Name of the property: layout or source_info."),

@@ -49,7 +49,10 @@ def flip(
     return build.flip("flip", input, axes, flags, input.batch)
 
 
-@op.graph(layouts=CROPPED, rejects="bool")
+@op.graph(
+    layouts=CROPPED, rejects="bool",
+    sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\nndd.crop(image, crop=[4, 6]).shape\n=(4, 6, 3)",
+)  # fmt: skip
 def crop(
     input=data("Images, sequences or volumes."),
     crop=geometry(float, None, "Size of the window: (H, W) or (D, H, W).", vector=True),
@@ -74,7 +77,10 @@ def crop(
     return take_window("crop", x, axes, start, size, out_of_bounds_policy, fill_values, x.layout)
 
 
-@op.graph(rejects="bool")
+@op.graph(
+    rejects="bool",
+    sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\nndd.slice(image, start=[1, 2], shape=[4, 3]).shape\n=(3, 4, 3)",
+)  # fmt: skip
 def slice(
     data=data("Any tensor."),
     anchor=geometry(None, None, "Start of the window per axis.", vector=True, positional=True),
@@ -184,7 +190,9 @@ def _positional_bounds(anchor, shape, extents, normalized_anchor, normalized_sha
     return first, first + (length * extents if normalized_shape else length)
 
 
-@op.graph()
+@op.graph(
+    sample="ndd.pad(ndd.batch([[1, 2, 3], [4]])).shape\n=[(3,), (3,)]",
+)  # fmt: skip
 def pad(
     input=data("Any tensor of at least one dimension."),
     align=geometry(int, None, "Extents become multiples of this.", vector=True),
@@ -559,7 +567,10 @@ def _normalized(x: Expr, mean: Expr, std: Expr, scale: Expr, shift: Expr, dtype:
     return ex.convert((ex.cast(x, dt.float32) - center) * (scale / std), dtype)
 
 
-@op.graph(layouts=CROPPED, rejects="bool")
+@op.graph(
+    layouts=CROPPED, rejects="bool",
+    sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\nndd.crop_mirror_normalize(image, crop=[4, 6], mean=[124], std=[58]).shape\n=(3, 4, 6)",
+)  # fmt: skip
 def crop_mirror_normalize(
     input=data("Images, sequences or volumes."),
     crop=geometry(float, None, "Size of the window: (H, W) or (D, H, W).", vector=True),
@@ -655,7 +666,10 @@ def _erased(x: Expr, bounds: Expr, fill: Expr, regions: int, axes: tuple[int, ..
     return ex.select(hit, fill, x)
 
 
-@op.graph(rejects="bool")
+@op.graph(
+    rejects="bool",
+    sample="image = ndd.ones(shape=[8, 8, 3], layout='HWC')\nndd.erase(image, anchor=[2, 2], shape=[3, 3]).shape\n=(8, 8, 3)",
+)  # fmt: skip
 def erase(
     input=data("Any tensor with a layout."),
     anchor=geometry(float, (), "Start of every region, a number per axis.", matrix=True),

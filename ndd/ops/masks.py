@@ -37,7 +37,10 @@ def _wide(x: Expr) -> Expr:
     return ex.cast(x, dt.float32) if x.dtype.bits == 16 else x
 
 
-@op.graph(rejects="bool")
+@op.graph(
+    rejects="bool",
+    sample="ndd.grid_mask(ndd.ones(shape=[8, 8, 3]), tile=4).shape\n=(8, 8, 3)",
+)  # fmt: skip
 def grid_mask(
     input=data("Images: rows, columns, channels."),
     angle=arg(float, 0.0, "Rotation of the grid, in radians."),
@@ -84,7 +87,10 @@ def _looked_up(x: Expr, table: Expr, last: Expr, dtype: DType) -> Expr:
     return ex.convert(entry, dtype)
 
 
-@op.graph(rejects="bool f16 f32 f64 bfloat16")
+@op.graph(
+    rejects="bool f16 f32 f64 bfloat16",
+    sample="ndd.lookup_table(ndd.tensor([0, 1, 2]), keys=[1], values=[5.0]).shape\n=(3,)",
+)  # fmt: skip
 def lookup_table(
     input=data("Integers."),
     default_value=static(float, 0.0, "Value of keys that are not in the table."),
@@ -116,7 +122,10 @@ def _hot(x: Expr, on: Expr, off: Expr, axis: int) -> Expr:
     return ex.select(ex.eq(ex.cast(x, dt.int32), ex.index(axis)), on, off)
 
 
-@op.graph(rejects="bool")
+@op.graph(
+    rejects="bool",
+    sample="ndd.one_hot(ndd.tensor([1, 0, 2]), num_classes=3).shape\n=(3, 3)",
+)  # fmt: skip
 def one_hot(
     input=data("Class numbers."),
     axis=static(int, None, "Place of the new axis; at the end if omitted or -1."),
@@ -167,7 +176,9 @@ def _mirrored(x, *rest):
     return result
 
 
-@op.graph()
+@op.graph(
+    sample="ndd.coord_flip(ndd.tensor([[0.25, 0.5]])).shape\n=(1, 2)",
+)  # fmt: skip
 def coord_flip(
     input=data("Points: one row each, float32."),
     center_x=arg(float, 0.5, "Mirror axis of x."),
@@ -218,7 +229,10 @@ def _mapped(x: Expr, matrix: Expr, offset: Expr, columns: int, width: int, dtype
 MAX_COORDINATES = 6
 
 
-@op.graph(rejects="bool")
+@op.graph(
+    rejects="bool",
+    sample="ndd.coord_transform(ndd.tensor([[1.0, 2.0]]), M=[[0, 1], [1, 0]]).shape\n=(1, 2)",
+)  # fmt: skip
 def coord_transform(
     input=data("Points along the last axis."),
     M=arg(float, None, "Matrix, its values row by row, or a multiple of the identity.", matrix=True),

@@ -1,0 +1,50 @@
+"""Fixtures of all tests: a kernel cache of the session's own, eval modes, fusion, devices."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+MODES = ("deferred", "eager", "sync_cpu", "sync_full")
+_own_cache = ""
+
+
+def pytest_configure() -> None:
+    """Every session starts with an empty kernel cache; workers of xdist inherit the variable."""
+    global _own_cache
+    if "NDD_CACHE_DIR" not in os.environ:
+        _own_cache = os.environ["NDD_CACHE_DIR"] = tempfile.mkdtemp(prefix="ndd-test-cache-")
+
+
+def pytest_unconfigure() -> None:
+    if _own_cache:
+        shutil.rmtree(_own_cache, ignore_errors=True)
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The test runs once in each eval mode."""
+    import ndd
+
+    with ndd.EvalMode[request.param]:
+        yield request.param
+
+
+@pytest.fixture(params=["fused", "unfused"])
+def fusion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test runs once as usual and once with `NDD_FUSION=0`."""
+    if request.param == "unfused":
+        monkeypatch.setenv("NDD_FUSION", "0")
+    return str(request.param)
+
+
+@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test runs once on the CPU and once on a simulated GPU."""
+    if request.param == "gpu":
+        monkeypatch.setenv("NDD_GPU", "simulate")
+    return str(request.param)

@@ -1,0 +1,124 @@
+"""What several test files need: batches, comparison bit by bit, fresh processes, counters."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ndd
+from ndd.fusion import plan
+from ndd.kernels import cpu_runtime
+
+ROOT = Path(__file__).parents[1]
+SHAPES = ((5, 7, 3), (4, 9, 3), (8, 3, 3))
+
+
+def samples(shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: Any = np.uint8, seed: int = 0) -> list[Any]:
+    """Arrays of random values: all bytes, integers of both signs, floats of all magnitudes."""
+    rng = np.random.default_rng(seed)
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return [(rng.standard_normal(s) * 100).astype(kind) for s in shapes]
+    if kind.kind == "b":
+        return [rng.random(s) < 0.5 for s in shapes]
+    low = 0 if kind.kind == "u" else -120
+    return [rng.integers(low, 256 if kind.itemsize > 1 or low == 0 else 120, s).astype(kind) for s in shapes]
+
+
+def ragged(
+    shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: Any = np.uint8, layout: str | None = "HWC", seed: int = 0
+) -> ndd.Batch:
+    """A batch of our own memory with random values."""
+    return ndd.batch(samples(shapes, dtype, seed), layout=layout)
+
+
+def arrays(x: Any) -> list[np.ndarray[Any, Any]]:
+    """All samples of a Batch, or the one of a Tensor, as arrays of their own."""
+    x = x.cpu()
+    tensors = list(x.tensors) if isinstance(x, ndd.Batch) else [x]
+    return [np.array(t) for t in tensors]
+
+
+def assert_same(got: Any, wanted: Any, what: str = "") -> None:
+    """Equal shapes, types and bits (any nan equals any nan)."""
+    got = got if isinstance(got, list) else arrays(got)
+    wanted = wanted if isinstance(wanted, list) else arrays(wanted)
+    assert len(got) == len(wanted), what
+    for k, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        where = f"{what} sample {k}"
+        assert a.dtype == b.dtype, f"{where}: {a.dtype} {b.dtype}"
+        assert a.shape == b.shape, f"{where}: {a.shape} {b.shape}"
+        if a.tobytes() == b.tobytes():
+            continue
+        # assert_array_equal takes nan for equal, but -0.0 for 0.0 as well
+        np.testing.assert_array_equal(a, b, err_msg=where)
+        if a.dtype.kind == "f":
+            number = ~np.isnan(a)
+            np.testing.assert_array_equal(np.signbit(a)[number], np.signbit(b)[number], where)
+
+
+def ulps(got: Any, wanted: Any) -> int:
+    """The largest distance of two float arrays, in units of the last place."""
+    a, b = np.asarray(got), np.asarray(wanted)
+    assert a.dtype == b.dtype and a.dtype.kind == "f"
+    both = np.isnan(a) & np.isnan(b)
+    kind = {2: np.int16, 4: np.int32, 8: np.int64}[a.dtype.itemsize]
+
+    def ordered(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        i = x.view(kind).astype(object)
+        return np.where(i < 0, -(i & np.iinfo(kind).max), i)
+
+    gap = np.abs(ordered(a) - ordered(b))
+    return int(np.where(both, 0, gap).max(initial=0))
+
+
+def kernels(*values: Any) -> int:
+    """In how many generated kernels these values are, or were, computed."""
+    return len(ndd.explain(*values).kernels)
+
+
+@contextlib.contextmanager
+def nothing_compiled() -> Iterator[None]:
+    """Fails if a kernel was compiled meanwhile."""
+    before = cpu_runtime.compile_count
+    yield
+    assert cpu_runtime.compile_count == before, f"{cpu_runtime.compile_count - before} compiled"
+
+
+@contextlib.contextmanager
+def nothing_planned() -> Iterator[None]:
+    """Fails if a plan was made, or a kernel compiled, meanwhile."""
+    before = plan.plan_count
+    with nothing_compiled():
+        yield
+    assert plan.plan_count == before, f"{plan.plan_count - before} plans made"
+
+
+def run_python(code: str, **env: str) -> str:
+    """What a fresh Python process prints that runs this code with these variables."""
+    done = start_python(code, **env)
+    out, err = done.communicate(timeout=300)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{out}\n{err}"
+    return out.strip()
+
+
+def start_python(code: str, **env: str) -> subprocess.Popen[str]:
+    """A fresh Python process; the caller waits for it."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", inspect.cleandoc(code)],
+        cwd=ROOT, env={**os.environ, **env}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def line_of(error: BaseException) -> str:
+    """`file.py:line` that an error's message names."""
+    return str(error).rpartition("(called at ")[2].rstrip(")").rpartition(os.sep)[2]
