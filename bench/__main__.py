@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from . import harness, overhead, pointwise
+from . import harness, overhead, pointwise, tabulate
 
-BENCHMARKS = {"pointwise": pointwise.main, "overhead": overhead.main}
+BENCHMARKS = {"pointwise": pointwise.main, "overhead": overhead.main, "tabulate": tabulate.main}
 
 
 def main() -> None:

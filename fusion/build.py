@@ -40,8 +40,9 @@ def pointwise(
 ) -> Node:
     """Each output element is `body(*inputs, *key)` of one element of each input.
 
-    `axes[i]` names the output axis of every dimension of input i; extents of 1 repeat. The body
-    runs once per combination of types and key, on expressions.
+    `axes[i]` names the output axis of every dimension of input i; extents of 1 repeat. It is ()
+    for a table, which the body reads with `expr.lookup`. The body runs once per combination of
+    types and key, on expressions.
     """
     dtypes = tuple(n.dtype for n in inputs)
     body_key = (body, dtypes, key)

@@ -111,13 +111,12 @@ class Executor:
             program = collect([*roots, *again])
         plan, record = plan_for(program, fusion_enabled())
         Run(plan, program, self._pool(), self._gpu).execute()
-        for p in program.promises:
+        report = program.report(plan)
+        for p in (*program.outputs, *program.promises):
             for node in (program.nodes[p], *program.twins.get(p, ())):
+                node.report = report
                 if node.storage is None:
                     node.promise = (record, p)
-        report = program.report(plan)
-        for p in plan.outputs:
-            program.nodes[p].report = report
 
 
 def needed_again(program: Program) -> list[Node]:

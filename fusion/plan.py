@@ -84,19 +84,24 @@ class Record:
         self.read |= {position}
 
 
-MAX_RECORDS = 4096
+# Plans are forgotten, all at once, when they cover more nodes than this: some 100 MB of them.
+MAX_RECORDED_NODES = 1 << 18
 _records: dict[tuple[Any, ...], Record] = {}
+_recorded_nodes = 0
 plan_count = 0  # how often planning really happened; tests assert on it
 
 
 def plan_for(program: Program, fuse: bool) -> tuple[Plan, Record]:
     """The plan of a program, made once per program shape."""
+    global _recorded_nodes
     key = (fuse, program.key)
     record = _records.get(key)
     if record is None:
-        if len(_records) >= MAX_RECORDS:
+        if _recorded_nodes > MAX_RECORDED_NODES:
             _records.clear()
-        record = _records[key] = Record()
+            _recorded_nodes = 0
+        _recorded_nodes += len(program.nodes)
+        record = _records.setdefault(key, Record())
     also = record.read.intersection(program.promises) if record.read else record.read
     plan = record.plans.get(also)
     if plan is None:

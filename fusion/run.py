@@ -61,19 +61,25 @@ class Run:
             else:
                 self._on_gpu(segment)
             for p in segment.last:
-                self.values[p] = None
+                if p not in self.program.promises:
+                    self.values[p] = None
         self._hand_over()
 
     def _hand_over(self) -> None:
         """Give results to their nodes and to merged duplicates."""
         for p in self.plan.outputs:
-            node = self.nodes[p]
-            if node.storage is not None:
-                continue
-            storage = self._owned(node, self._value(p))
-            for n in (node, *self.program.twins.get(p, ())):
-                n.storage = storage
-                release_inputs(n)
+            if self.nodes[p].storage is None:
+                self._give(p, self._owned(self.nodes[p], self._value(p)))
+        for p in self.program.promises:
+            # stored for another reason, and in memory of its own: its reader may have it
+            storage = self.values[p]
+            if storage is not None and storage.owner is not None and not storage.external:
+                self._give(p, storage)
+
+    def _give(self, p: int, storage: Storage) -> None:
+        for node in (self.nodes[p], *self.program.twins.get(p, ())):
+            node.storage = storage
+            release_inputs(node)
 
     def _owned(self, node: Node, storage: Storage) -> Storage:
         """A result outlives its call, so it must not lie in memory that may change under us."""

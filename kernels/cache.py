@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _MAGIC = b"ndd-kernel-1\n"
@@ -33,6 +31,8 @@ def digest(*parts: str | bytes, length: int = 8) -> str:
 @lru_cache(maxsize=None)
 def package_version(name: str) -> str:
     """Installed version of a package, without importing it."""
+    from importlib.metadata import PackageNotFoundError, version  # takes 30 ms, so not at import
+
     try:
         return version(name)
     except PackageNotFoundError:
@@ -44,6 +44,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     A cache that cannot be written (read-only home, full disk) is no error: it is only slower.
     """
+    import tempfile
+
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -106,7 +106,8 @@ class _Writer:
         """The loops from `depth` inwards; `done` has been computed by the lines before."""
         order = self._analyse(stores)
         for e in order:
-            if e.op != "const" and self.depths[e] == depth and e not in done:
+            # also from further out: what a settled window has turned into something new
+            if e.op != "const" and self.depths[e] <= depth and e not in done:
                 yield f"{self.names[e]} = {self._print(e)}"
         done = done | {e for e in order if self.depths[e] <= depth}
         axes = self.spec.loop_axes

@@ -34,7 +34,6 @@ class DALIDataType(enum.IntEnum):
     PYTHON_OBJECT = 24
 
 
-
 class DALIImageType(enum.IntEnum):
     """Colour spaces, equal to those of ``nvidia.dali.types.DALIImageType``."""
 
@@ -142,7 +141,9 @@ class DType:
     def __repr__(self) -> str:
         text = f"DType(kind=Kind.{self.kind.name}, bits={self.bits}"
         if self.exponent_bits is not None:
-            text += f", exponent_bits={self.exponent_bits}, significand_bits={self.significand_bits}"
+            text += (
+                f", exponent_bits={self.exponent_bits}, significand_bits={self.significand_bits}"
+            )
         return text + ")"
 
     def __str__(self) -> str:

@@ -44,7 +44,7 @@ class Expr:
     def __repr__(self) -> str:
         inner = ", ".join(map(repr, self.args))
         attr = "" if self.attr is None else f"[{self.attr}]"
-        return f"{self.op}{attr}:{self.dtype}({inner})" if inner else f"{self.op}{attr}:{self.dtype}"
+        return f"{self.op}{attr}:{self.dtype}" + (f"({inner})" if inner else "")
 
     # Identity is equality (hash-consing), so the comparison operators are free to build nodes;
     # `==` stays identity because expressions are dictionary keys: use eq() and ne().

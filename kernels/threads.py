@@ -319,11 +319,6 @@ def set_num_threads(n: int | None) -> None:
     >>> ndd.set_num_threads(None)
 
     Best called once, at the start: contexts that exist make a new pool on their next use.
-
-    >>> set_num_threads(3)
-    >>> get_num_threads()
-    3
-    >>> set_num_threads(None)
     """
     global _chosen, _default
     if n is not None:

@@ -104,7 +104,7 @@ def _python_type(array: Array) -> DType:
 def stored(values: Array, dtype: DType) -> Array:
     """Numbers as this type holds them in memory: integers are cut toward zero and must fit."""
     if dtype.is_integer:
-        info = np.iinfo(dtype.np)
+        info: Any = np.iinfo(dtype.np)
         # comparisons with Python integers are exact; not-a-number fails both
         bad = ~((values > info.min - 1) & (values < info.max + 1))
         if values.dtype.kind in "iu":
@@ -134,7 +134,7 @@ def bfloat16_values(bits: Array) -> Array:
 
 def _from_list(data: Sequence[Any], dtype: DType | None) -> tuple[Array, DType]:
     leaf = _first_leaf(data)
-    if leaf is None or isinstance(leaf, (bool, int, float)):
+    if leaf is None or (isinstance(leaf, (bool, int, float)) and not isinstance(leaf, np.generic)):
         if leaf is None and dtype is None:
             dtype = dt.float32
         try:
@@ -228,7 +228,7 @@ def _fit(value: Any, dtype: DType) -> Any:
     """One number as `stored` would keep it, without the detour over a guessed array type."""
     if dtype.is_integer:
         number = int(value)
-        info = np.iinfo(dtype.np)
+        info: Any = np.iinfo(dtype.np)
         if not info.min <= number <= info.max:
             raise OverflowError(f"integer {number} is out of range for {dtype}")
         return np.asarray(number, dtype.np)

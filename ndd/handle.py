@@ -174,4 +174,3 @@ class Handle:
     # numpy must not take over `array OP handle`
     __array_priority__ = 1000
     __array_ufunc__ = None
-

@@ -135,5 +135,7 @@ def wrap_gpu(data: Any, layout: str | None) -> Node:
     rows = None if strides is None else np.array([[s // found.bytes for s in strides]], np.int64)
     if rows is not None and bool((rows == shapes.strides).all()):
         rows = None
-    storage = Storage(np.array([interface["data"][0]], np.int64), data, rows, rows is None, external=True)
+    storage = Storage(
+        np.array([interface["data"][0]], np.int64), data, rows, rows is None, external=True
+    )
     return source(storage, shapes, found, check_layout(layout, len(shape)), False, ordinal)

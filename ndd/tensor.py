@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from . import convert
+from .context import current_context
 from .fusion import build
 from .fusion.graph import Node, source
 from .fusion.opaque import as_array
-from .handle import Handle, current_context, evaluate_node, finish_call
+from .handle import Handle, evaluate_node, finish_call
 from .kernels import dtypes as dt
 
 
@@ -71,7 +72,9 @@ class Tensor(Handle):
     def item(self) -> Any:
         """The only element as a Python number."""
         if self.size != 1:
-            raise ValueError(f"item() needs exactly one element, this tensor has shape {self.shape}")
+            raise ValueError(
+                f"item() needs exactly one element, this tensor has shape {self.shape}"
+            )
         return np.asarray(self.cpu()).reshape(-1)[0].item()
 
     def _host_array(self) -> np.ndarray[Any, Any]:
@@ -148,7 +151,9 @@ class Tensor(Handle):
 
     def __index__(self) -> int:
         if not (self.dtype.is_integer and self.size == 1):
-            raise TypeError(f"only a single integer can be an index, this is {self.dtype} {self.shape}")
+            raise TypeError(
+                f"only a single integer can be an index, this is {self.dtype} {self.shape}"
+            )
         return int(self.item())
 
     def __int__(self) -> int:
@@ -197,14 +202,14 @@ def tensor_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: bo
 
 
 def second_node(node: Node, layout: str | None, copy: bool) -> Node:
-    """A node for one more handle on a value: the same memory or a copy, under a new layout if given."""
+    """A node for one more handle on a value: its memory or a copy, under a new layout if given."""
     wanted = convert.check_layout(layout, node.rank) or node.layout
     if node.storage is None and node.context is not current_context():
         evaluate_node(node)
     if copy:
-        node = _queued(build.copy("copy", node), node)
-        node.layout = wanted
-        return node
+        copied = build.copy("copy", node)
+        copied.layout = wanted
+        return _queued(copied, node)
     if node.storage is None:
         return _queued(build.relabel("tensor", node, wanted), node)
     twin = source(node.storage, node.shapes, node.dtype, wanted, node.batch, node.device)

@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 
 import ndd
-from ndd.fusion import plan
+from ndd import convert
+from ndd.call import wrap
+from ndd.fusion import build, plan
+from ndd.fusion.graph import Site
+from ndd.fusion.run import Run
+from ndd.handle import executor_of, finish_call
 from ndd.kernels import cpu_runtime
 
 ROOT = Path(__file__).parents[1]
@@ -122,3 +127,46 @@ def start_python(code: str, **env: str) -> subprocess.Popen[str]:
 def line_of(error: BaseException) -> str:
     """`file.py:line` that an error's message names."""
     return str(error).rpartition("(called at ")[2].rstrip(")").rpartition(os.sep)[2]
+
+
+# -- calls of Python functions, until there are ops that make some ------------------------------
+
+
+def host_call(function: Any, x: Any, dtype: Any = ndd.float32) -> Any:
+    """Like an op whose meaning is `function(array) -> array of the same shape`, run at the flush."""
+    caller = inspect.currentframe().f_back  # type: ignore[union-attr]
+    node = build.host("host_call", _run_host, [x._node], x._node.shapes, dtype, x.layout,
+                      isinstance(x, ndd.Batch), function)  # fmt: skip
+    node.site = Site(caller.f_code.co_filename, caller.f_lineno)  # type: ignore[union-attr]
+    finish_call([node], x._node.storage is not None and x._node.storage.external)
+    return wrap(node)
+
+
+def _run_host(node: Any, inputs: Sequence[Any], function: Any) -> Any:
+    results = [function(a) for a in convert.arrays_of(inputs[0])]
+    made = convert.copy_arrays(results, node.dtype, None, node.batch)
+    return made.storage
+
+
+@contextlib.contextmanager
+def worker_held() -> Iterator[None]:
+    """Keeps the background thread from taking calls, so that a test decides what is pending."""
+    with executor_of(ndd.EvalContext.current())._running:
+        yield
+
+
+@contextlib.contextmanager
+def counted_runs() -> Iterator[list[int]]:
+    """A list with the number of kernels of every plan that was executed meanwhile."""
+    runs: list[int] = []
+    execute = Run.execute
+
+    def counting(self: Run) -> None:
+        runs.append(sum(isinstance(s, plan.KernelStep) for s in self.plan.steps))
+        execute(self)
+
+    Run.execute = counting  # type: ignore[method-assign]
+    try:
+        yield runs
+    finally:
+        Run.execute = execute  # type: ignore[method-assign]

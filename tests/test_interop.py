@@ -50,8 +50,17 @@ def strided(kind):
     return a
 
 
-MEMORY = ("contiguous", "reversed", "every other", "transposed", "fortran", "big-endian", "unaligned",
-          "field", "read-only")  # fmt: skip
+MEMORY = (
+    "contiguous",
+    "reversed",
+    "every other",
+    "transposed",
+    "fortran",
+    "big-endian",
+    "unaligned",
+    "field",
+    "read-only",
+)
 
 
 # -- NumPy ---------------------------------------------------------------------------------------
@@ -71,7 +80,9 @@ def test_every_kind_of_memory_reads_right(kind):
     for batch in (ndd.as_batch([strided(kind), strided(kind)[:2]]), ndd.as_batch(strided(kind))):
         rows = [want, want[:2]] if batch.ndim == 2 else list(want)
         assert all(np.array_equal(np.asarray(t), r) for t, r in zip(batch, rows, strict=True))
-        assert all(np.array_equal(np.asarray(t), r * 2) for t, r in zip(batch * 2, rows, strict=True))
+        assert all(
+            np.array_equal(np.asarray(t), r * 2) for t, r in zip(batch * 2, rows, strict=True)
+        )
     whole = np.asarray(ndd.as_tensor(ndd.as_batch(strided(kind))))
     assert np.array_equal(whole, want)
 
@@ -96,8 +107,13 @@ def test_wrapping_shares_memory_both_ways(kind):
 def test_every_type_goes_through_numpy_torch_and_dlpack(name):
     a = np.array([[0, 1, 1], [0, 0, 1]]).astype(name)
     t = ndd.as_tensor(a)
-    shared = (np.asarray(t), np.from_dlpack(t), t.torch().numpy(), torch.from_dlpack(t).numpy(),
-              np.asarray(ndd.as_tensor(torch.from_numpy(a))))  # fmt: skip
+    shared = (
+        np.asarray(t),
+        np.from_dlpack(t),
+        t.torch().numpy(),
+        torch.from_dlpack(t).numpy(),
+        np.asarray(ndd.as_tensor(torch.from_numpy(a))),
+    )
     a[1, 0] = 1
     for view in shared:
         assert view.dtype == np.dtype(name) and np.array_equal(view, a)
@@ -121,8 +137,14 @@ def test_array_protocol():
 def test_read_only_memory_stays_read_only():
     a = strided("read-only")
     t = ndd.as_tensor(a, layout="HW")
-    views = [t, ndd.as_tensor(t), ndd.as_batch(a).tensors[0], ndd.as_tensor(ndd.as_batch([a])),
-             ndd.as_batch([a]).tensors[0], ndd.as_tensor(ndd.as_batch(a))]  # fmt: skip
+    views = [
+        t,
+        ndd.as_tensor(t),
+        ndd.as_batch(a).tensors[0],
+        ndd.as_tensor(ndd.as_batch([a])),
+        ndd.as_batch([a]).tensors[0],
+        ndd.as_tensor(ndd.as_batch(a)),
+    ]
     for view in views:
         with pytest.raises(ValueError, match="read-only"):
             np.asarray(view)[...] = 1
@@ -239,7 +261,9 @@ def test_bfloat16():
     with pytest.raises(ValueError, match="can only be copied to float32"):
         np.array(t, copy=False)
     assert torch.equal(ndd.transpose(t).torch(), x.T)
-    assert torch.equal(ndd.pad(t, shape=[3, 3], fill_value=0.3).torch()[2], torch.full((3,), 0.3).bfloat16())
+    assert torch.equal(
+        ndd.pad(t, shape=[3, 3], fill_value=0.3).torch()[2], torch.full((3,), 0.3).bfloat16()
+    )
     assert torch.equal(ndd.as_batch([x, x[:1]]).tensors[1].torch(), x[:1])
     # rounded to nearest even, like torch, also at ties and at the top
     numbers = [1.00390625, 1.01171875, 3.4e38, -1e-40, 0.1, float("nan"), 2.0]
@@ -266,15 +290,19 @@ READERS = {
     "index": lambda x: x.slice[1:] if isinstance(x, ndd.Batch) else x[1:],
     "nothing": lambda x: x.slice[...] if isinstance(x, ndd.Batch) else x[...],
     "copy": lambda x: ndd.copy(x),
-    "cast": lambda x: ndd.as_tensor(x, dtype="f64") if isinstance(x, ndd.Tensor) else ndd.as_batch(x, "f64"),
+    "cast": lambda x: (
+        ndd.as_tensor(x, dtype="f64") if isinstance(x, ndd.Tensor) else ndd.as_batch(x, "f64")
+    ),
     "relabelled": lambda x: ndd.reshape(x, layout="ABC"),
     "two steps": lambda x: ndd.squeeze(ndd.expand_dims(x, axes=[0]), axes=[0]),
     "arithmetic": lambda x: x * 2 + 1,
     "full_like": lambda x: ndd.full_like(x, x),
-    "repeated": lambda x: ndd.reshape(x, shape=[-1], batch_size=2) if isinstance(x, ndd.Tensor) else x + 0,
+    "repeated": lambda x: (
+        ndd.reshape(x, shape=[-1], batch_size=2) if isinstance(x, ndd.Tensor) else x + 0
+    ),
     "device copy": lambda x: x.to_device("cpu", force_copy=True),
     "permuted": lambda x: ndd.permute_batch(x, indices=[0] * getattr(x, "batch_size", 1)),
-}  # fmt: skip
+}
 
 
 def snapshot(x):
@@ -321,9 +349,13 @@ def test_wrapped_arguments_are_read_before_the_call_returns(mode):
             ndd.pad(x, fill_value=ndd.as_batch(flags.astype(np.float32)), shape=[5]),
             ndd.brightness(x, brightness=ndd.as_batch(flags.astype(np.float32))),
         ]
-        before = [ndd.slice(x, start=[1, 1], shape=[1, 1]), ndd.flip(x, horizontal=ndd.batch([0, 1])), x[1],
-                  ndd.pad(x, fill_value=ndd.batch([0.0, 1.0]), shape=[5]),
-                  ndd.brightness(x, brightness=ndd.batch([0.0, 1.0]))]  # fmt: skip
+        before = [
+            ndd.slice(x, start=[1, 1], shape=[1, 1]),
+            ndd.flip(x, horizontal=ndd.batch([0, 1])),
+            x[1],
+            ndd.pad(x, fill_value=ndd.batch([0.0, 1.0]), shape=[5]),
+            ndd.brightness(x, brightness=ndd.batch([0.0, 1.0])),
+        ]
         memory[...] = 3
         flags[...] = 7
         for got, want in zip(results, before, strict=True):
@@ -334,14 +366,17 @@ def test_wrapped_arguments_are_read_before_the_call_returns(mode):
 
 
 class OnDevice:
-    """What another library's array in device memory looks like (simulated memory is host memory)."""
+    """Another library's array in device memory (which is host memory, if simulated)."""
 
     def __init__(self, array, strides=None, readonly=False):
         self.array = array
         self.__cuda_array_interface__ = {
-            "version": 3, "shape": array.shape, "typestr": array.dtype.str,
-            "data": (array.__array_interface__["data"][0], readonly), "strides": strides,
-        }  # fmt: skip
+            "version": 3,
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.__array_interface__["data"][0], readonly),
+            "strides": strides,
+        }
 
 
 @every_mode
@@ -349,7 +384,12 @@ def test_device_memory_is_wrapped(mode, simulated):
     with mode:
         a = np.arange(6, dtype=np.float32).reshape(2, 3)
         t = ndd.as_tensor(OnDevice(a), layout="HW")
-        assert (t.device, t.shape, t.dtype, t.layout) == (ndd.Device("gpu", 0), (2, 3), ndd.float32, "HW")
+        assert (t.device, t.shape, t.dtype, t.layout) == (
+            ndd.Device("gpu", 0),
+            (2, 3),
+            ndd.float32,
+            "HW",
+        )
         a[0, 0] = 5
         assert np.asarray(t.cpu())[0, 0] == 5
         added = t + 1
@@ -366,7 +406,11 @@ def test_device_memory_is_wrapped(mode, simulated):
         with pytest.raises(TypeError, match=r"copy it to the host first: tensor\.cpu\(\)"):
             np.asarray(t)
         interface = added.__cuda_array_interface__
-        assert (interface["shape"], interface["typestr"], interface["version"]) == ((2, 3), "<f4", 3)
+        assert (interface["shape"], interface["typestr"], interface["version"]) == (
+            (2, 3),
+            "<f4",
+            3,
+        )
         assert np.array_equal(np.from_dlpack(added), a * 0 + [[6, 2, 3], [4, 5, 6]])
 
 

@@ -16,6 +16,7 @@ NUMERIC = {
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "float16": "f16", "float32": "f32", "float64": "f64", "bool": "bool",
 }  # fmt: skip
+NAN = float("nan")
 every_mode = pytest.mark.parametrize("mode", list(ndd.EvalMode), ids=lambda m: m.name)
 
 
@@ -35,12 +36,22 @@ def test_a_type_has_names_numbers_and_one_identity(long, short):
         short, short, 8 * native.itemsize, native.itemsize,
     )  # fmt: skip
     assert kind.type_id == getattr(upstream, {"float32": "FLOAT"}.get(long, long.upper()))
-    for spelling in (kind, short, long, native, native.type, native.newbyteorder(">"), kind.type_id):
+    for spelling in (
+        kind,
+        short,
+        long,
+        native,
+        native.type,
+        native.newbyteorder(">"),
+        kind.type_id,
+    ):
         assert ndd.dtype(spelling) is kind
     assert ndd.DType.from_type_id(int(kind.type_id)) is kind
     assert ndd.DType.from_fw_type(native) is kind
     assert ndd.type_id(kind) == kind.type_id
-    assert kind.kind.name == {"u": "unsigned", "i": "signed", "f": "float", "b": "bool"}[native.kind]
+    assert (
+        kind.kind.name == {"u": "unsigned", "i": "signed", "f": "float", "b": "bool"}[native.kind]
+    )
     assert pickle.loads(pickle.dumps(kind)) is copy.deepcopy(kind) is kind
 
 
@@ -70,7 +81,10 @@ def test_how_a_type_shows_itself():
     assert [(k.name, k.value) for k in ndd.DType.Kind] == [
         ("signed", 1), ("unsigned", 2), ("float", 3), ("bool", 4), ("enum", 5),
     ]  # fmt: skip
-    assert ndd.bfloat16.type_id is None and (ndd.bfloat16.exponent_bits, ndd.bfloat16.bits) == (8, 16)
+    assert ndd.bfloat16.type_id is None and (ndd.bfloat16.exponent_bits, ndd.bfloat16.bits) == (
+        8,
+        16,
+    )
 
 
 def test_types_of_other_libraries():
@@ -148,13 +162,18 @@ def test_upstream_enums_are_accepted_as_arguments():
         ([1, 2], "i32", (2,)), ([1, 2.5], "f32", (2,)), ([True, 2], "i32", (2,)),
         ([[1, 2], [3, 4]], "i32", (2, 2)), ([2**32 - 1, 0], "u32", (2,)), ([], "f32", (0,)),
         ([[], []], "f32", (2, 0)), (range(4), "i32", (4,)), ((1, 2, 3), "i32", (3,)),
-        (np.float64(2), "f64", ()), (np.int8(2), "i8", ()), ([np.int16(1), np.int16(2)], "i16", (2,)),
+        (np.float64(2), "f64", ()), (np.int8(2), "i8", ()), ([np.int16(1)] * 2, "i16", (2,)),
         (np.array([1, 2], ">i2"), "i16", (2,)), ([np.zeros((2, 3), np.uint8)] * 4, "u8", (4, 2, 3)),
     ],
 )  # fmt: skip
 def test_the_type_of_plain_data(data, kind, shape):
     for made in (ndd.tensor(data), ndd.as_tensor(data), ndd.Tensor(data)):
-        assert (str(made.dtype), made.shape, made.ndim, made.layout) == (kind, shape, len(shape), None)
+        assert (str(made.dtype), made.shape, made.ndim, made.layout) == (
+            kind,
+            shape,
+            len(shape),
+            None,
+        )
         assert np.array_equal(values(made), np.asarray(data))
         assert (made.size, made.nbytes) == (np.size(data), np.size(data) * made.dtype.bytes)
         assert made.itemsize == made.dtype.bytes and made.device == ndd.Device("cpu")
@@ -168,6 +187,9 @@ def test_python_numbers_are_built_in_the_wanted_type():
     assert values(ndd.tensor([0, 0.5, 2], dtype=ndd.bool)).tolist() == [False, True, True]
     assert values(ndd.tensor([1e6, 1.0], dtype=ndd.float16)).tolist() == [np.inf, 1.0]
     assert ndd.batch([[1], [2**40]], dtype="i64").tensors[1].item() == 2**40
+    assert values(ndd.batch([1, 2**40], dtype="i64")) == [1, 2**40]
+    assert values(ndd.batch([0.1, 0.2], dtype="f64")) == [0.1, 0.2]
+    assert ndd.batch([np.float64(1), np.float64(2)]).dtype is ndd.float64
     # arrays are cast instead: halves away from zero, saturated
     arrays = np.array([1.5, -1.5, 300.0])
     assert values(ndd.tensor(arrays, dtype=ndd.uint8)).tolist() == [2, 0, 255]
@@ -183,7 +205,7 @@ def test_python_numbers_are_built_in_the_wanted_type():
         (lambda: ndd.tensor(2**70), OverflowError, "is out of range"),
         (lambda: ndd.tensor([300], dtype=ndd.uint8), OverflowError, "300 is out of range for u8"),
         (lambda: ndd.tensor([-1], dtype=ndd.uint64), OverflowError, "-1 is out of range for u64"),
-        (lambda: ndd.tensor(float("nan"), dtype="i32"), OverflowError, "nan is out of range for i32"),
+        (lambda: ndd.tensor(NAN, dtype="i32"), OverflowError, "nan is out of range for i32"),
         (lambda: ndd.tensor([2.0**63], dtype="i64"), OverflowError, "out of range for i64"),
         (lambda: ndd.tensor([[1, 2], [3]]), ValueError, "must be rectangular"),
         (lambda: ndd.tensor(None), ValueError, "no data"),
@@ -194,7 +216,8 @@ def test_python_numbers_are_built_in_the_wanted_type():
         (lambda: ndd.tensor([None]), TypeError, "cannot make a tensor from"),
         (lambda: ndd.tensor(np.zeros(2, np.complex64)), TypeError, "complex64 is not supported"),
         (lambda: ndd.tensor(np.array([None])), TypeError, "object is not supported"),
-        (lambda: ndd.tensor([1], layout="HW"), ValueError, "layout 'HW' has 2 axes, but the data has 1"),
+        (lambda: ndd.tensor([1], layout="HW"), ValueError, "'HW' has 2 axes, but the data has 1"),
+        (lambda: ndd.batch([1], layout="W"), ValueError, "'W' has 1 axes, but the data has 0"),
         (lambda: ndd.tensor([1], layout=5), TypeError, "layout must be a string, got int"),
         (lambda: ndd.tensor([1], dtype="x9"), ValueError, "unknown element type 'x9'"),
         (lambda: ndd.tensor([1], device="foo"), ValueError, "foo"),
@@ -206,7 +229,7 @@ def test_python_numbers_are_built_in_the_wanted_type():
         (lambda: ndd.batch("ab"), TypeError, "made from a sequence of tensors, got str"),
         (lambda: ndd.batch(np.float32(5)), ValueError, "0-dimensional"),
         (lambda: ndd.batch([ndd.batch([1])]), TypeError, "sample 0 is a Batch"),
-        (lambda: ndd.batch([[1], [[2]]]), ValueError, "sample 0 is 1-D of shape (1,), sample 1 is 2-D"),
+        (lambda: ndd.batch([[1], [[2]]]), ValueError, "1-D of shape (1,), sample 1 is 2-D"),
         (lambda: ndd.batch([[1]], layout="HW"), ValueError, "layout 'HW' has 2 axes"),
         (lambda: ndd.Batch(), ValueError, "no tensors given"),
     ],
@@ -304,7 +327,7 @@ def test_samples_are_selected(mode, pending):
                 assert isinstance(one, ndd.Tensor) and one.layout == "X"
                 assert values(one).tolist() == want[int(i)]
             for key, chosen in [
-                (slice(1, None), [1, 2]), (slice(None, None, -1), [2, 1, 0]), (slice(-2, 10), [1, 2]),
+                (slice(1, None), [1, 2]), (slice(None, None, -1), [2, 1, 0]), (slice(-2, 9), [1, 2]),
             ]:  # fmt: skip
                 some = pick(key)
                 assert isinstance(some, ndd.Batch) and values(some) == [want[k] for k in chosen]
@@ -317,7 +340,9 @@ def test_samples_are_selected(mode, pending):
                                  ("a", TypeError), (1.5, TypeError), ([], ValueError)]:  # fmt: skip
                 with pytest.raises(error, match=r"sample"):
                     pick(wrong)
-        assert [values(t).tolist() for t in b] == [t.tolist() for t in map(values, b.tensors)] == want
+        assert (
+            [values(t).tolist() for t in b] == [t.tolist() for t in map(values, b.tensors)] == want
+        )
         assert len(b.tensors) == 3 and isinstance(b.tensors.tolist(), list)
         assert b.tensors.as_batch() is b and b.select(...) is b
         assert values(ndd.batch(b.tensors)) == want
@@ -351,7 +376,7 @@ def test_broadcast_repeats_one_sample():
     assert ndd.Batch.broadcast(np.uint8(3), 2, dtype=ndd.float32).dtype is ndd.float32
     assert values(b + 1) == [[2, 3]] * 3
     for wrong, error, text in [
-        ((ndd.batch([1]), 2), TypeError, "Batch"), (([1], 0), ValueError, "must be positive, got 0"),
+        ((ndd.batch([1]), 2), TypeError, "Batch"), (([1], 0), ValueError, "must be positive"),
     ]:  # fmt: skip
         with pytest.raises(error, match=text):
             ndd.Batch.broadcast(*wrong)
@@ -387,14 +412,19 @@ def test_equal_samples_become_one_tensor(mode):
     with mode:
         stacked = np.arange(12, dtype=np.int16).reshape(2, 2, 3)
         computed = ndd.flip(ndd.batch(stacked[..., None])).slice[..., 0]
-        for b in (ndd.batch(list(stacked)), ndd.as_batch(stacked), computed, computed.select([1, 0])):
+        for b in (
+            ndd.batch(list(stacked)),
+            ndd.as_batch(stacked),
+            computed,
+            computed.select([1, 0]),
+        ):
             whole = ndd.as_tensor(b)
             assert whole.shape == (2, 2, 3) and whole.dtype is ndd.int16
             assert np.array_equal(values(whole), np.stack(values(b)))
             assert ndd.tensor(b, dtype=ndd.float32).dtype is ndd.float32
         ragged = ndd.batch([[1, 2], [3]])
         for make in (ndd.as_tensor, ndd.tensor, lambda x: x.torch()):
-            with pytest.raises(ValueError, match="different shapes.*pad=True"):
+            with pytest.raises(ValueError, match=r"different shapes.*pad=True"):
                 make(ragged)
         assert values(ndd.as_tensor(ragged, pad=True)).tolist() == [[1, 2], [3, 0]]
         assert values(ndd.tensor(ragged, pad=True)).tolist() == [[1, 2], [3, 0]]

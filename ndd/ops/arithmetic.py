@@ -93,19 +93,23 @@ def _shift(fn: Body) -> Body:
     return body
 
 
+def _bitwise(name: str, body: Body, doc: str, label: str, arity: int = 2) -> Function:
+    return Function(name, body, arity, doc, takes_bool=True, only_integers=True, label=label)
+
+
 ARITHMETIC = (
     Function("+", lambda a, b: a + b, 2, "Sum.", label="add"),
     Function("-", lambda a, b: a - b, 2, "Difference.", label="sub"),
     Function("*", _times, 2, "Product.", takes_bool=True, label="mul"),
     Function("/", _divide, 2, "Quotient, as a float.", "float", label="div"),
-    Function("//", _float_pair(_divide, ml.idiv), 2, "Quotient, cut toward zero.", label="floordiv"),
+    Function("//", _float_pair(_divide, ml.idiv), 2, "Quotient, cut toward 0.", label="floordiv"),
     Function("%", _float_pair(_fmod, ml.irem), 2, "Remainder, sign of the dividend.", label="mod"),
     Function("**", _float_pair(ml.pow, ml.ipow), 2, "Power.", label="pow"),
-    Function("&", lambda a, b: a & b, 2, "Bitwise and.", takes_bool=True, only_integers=True, label="and"),
-    Function("|", lambda a, b: a | b, 2, "Bitwise or.", takes_bool=True, only_integers=True, label="or"),
-    Function("^", lambda a, b: a ^ b, 2, "Bitwise exclusive or.", takes_bool=True, only_integers=True, label="xor"),
-    Function("<<", _shift(ml.shift_left), 2, "Shift left.", takes_bool=True, only_integers=True, label="shl"),
-    Function(">>", _shift(ml.shift_right), 2, "Shift right.", takes_bool=True, only_integers=True, label="shr"),
+    _bitwise("&", lambda a, b: a & b, "Bitwise and.", "and"),
+    _bitwise("|", lambda a, b: a | b, "Bitwise or.", "or"),
+    _bitwise("^", lambda a, b: a ^ b, "Bitwise exclusive or.", "xor"),
+    _bitwise("<<", _shift(ml.shift_left), "Shift left.", "shl"),
+    _bitwise(">>", _shift(ml.shift_right), "Shift right.", "shr"),
 )  # fmt: skip
 
 COMPARISON = (
@@ -119,7 +123,7 @@ COMPARISON = (
 
 UNARY = (
     Function("unary -", _negate, 1, "Negation.", label="neg"),
-    Function("~", lambda a: ~a, 1, "Bitwise complement.", takes_bool=True, only_integers=True, label="invert"),
+    _bitwise("~", lambda a: ~a, "Bitwise complement.", "invert", arity=1),
 )  # fmt: skip
 
 
@@ -174,7 +178,7 @@ def result_type(f: Function, dtypes: Sequence[DType]) -> tuple[DType, DType]:
         if f.arity == 1:
             raise TypeError(f"the operand of `{f.shown}` cannot be bool; use ~, or a numeric type")
         raise TypeError(
-            f"operands of `{f.shown}` cannot all be bool; use & | ^, or a numeric type for one of them"
+            f"operands of `{f.shown}` cannot all be bool; use & | ^, or a number for one of them"
         )
     if f.only_integers and common.is_float:
         got = " and ".join(map(str, dtypes))
@@ -319,7 +323,9 @@ def broadcast_layout(nodes: Sequence[Node], rank: int) -> str | None:
     longest = max(layouts, key=len)
     for layout in layouts:
         if not longest.endswith(layout):
-            raise ValueError(f"layouts {longest!r} and {layout!r} do not match: one must end the other")
+            raise ValueError(
+                f"layouts {longest!r} and {layout!r} do not match: one must end the other"
+            )
     return longest if len(longest) == rank else None
 
 

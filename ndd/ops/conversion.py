@@ -16,10 +16,12 @@ def _convert(x: Expr, dtype: DType) -> Expr:
 
 def cast_node(name: str, x: Node, dtype: DType) -> Node:
     """`x` in another element type: rounded half away from zero, saturated."""
-    return build.pointwise(name, _convert, [x], [tuple(range(x.rank))], x.shapes, x.layout, (dtype,))
+    return build.pointwise(
+        name, _convert, [x], [tuple(range(x.rank))], x.shapes, x.layout, (dtype,)
+    )
 
 
-@op.graph(sample="ndd.cast(ndd.tensor([0.5, 300.0]), dtype=ndd.uint8).dtype\n=u8")
+@op.graph(sample="ndd.cast(ndd.tensor([0.5, 300.0]), dtype=ndd.uint8).dtype.name\n='u8'")
 def cast(
     input=data(),
     dtype=static(DType, REQUIRED, "Element type of the result."),

@@ -20,7 +20,6 @@ from .window import (
     check_numbers,
     checked_axes,
     crop_bounds,
-    fill_node,
     named_axes,
     round_away,
     take_window,
@@ -84,7 +83,7 @@ def crop(
 def slice(
     data=data("Any tensor."),
     anchor=geometry(None, None, "Start of the window per axis.", vector=True, positional=True),
-    shape_input=geometry(None, None, "Extent of the window per axis.", vector=True, positional=True),
+    shape_input=geometry(None, None, "Extent of the window.", vector=True, positional=True),
     axes=geometry(int, None, "Axes of the window's numbers; W, H if omitted.", vector=True),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     dtype=static(DType, None, "Element type of the result (cut toward zero, saturated)."),
@@ -114,7 +113,8 @@ def slice(
     elif anchor is None or shape_input is None:
         raise ValueError("the positional anchor needs a positional shape as well")
     else:
-        first, last = _positional_bounds(anchor, shape_input, extents, normalized_anchor, normalized_shape)
+        relative = (normalized_anchor, normalized_shape)
+        first, last = _positional_bounds(anchor, shape_input, extents, *relative)
     if bool((last < first).any()):
         s = int(np.flatnonzero((last < first).any(axis=1))[0])
         raise ValueError(
@@ -145,7 +145,7 @@ def _named_bounds(start, rel_start, end, rel_end, shape, rel_shape, extents):
     if len(given) > 1:
         raise ValueError("`end`, `rel_end`, `shape` and `rel_shape` exclude each other")
     if start is None and rel_start is None and not given:
-        raise ValueError("bounds are missing: give start/end, start/shape or a positional anchor and shape")
+        raise ValueError("bounds are missing: give start/end, start/shape or anchor and shape")
     sizes = extents.astype(np.float32)
     if rel_start is not None:
         first = (_spread("rel_start", rel_start, extents) * sizes).astype(np.float64)
@@ -201,13 +201,13 @@ def pad(
     fill_value=geometry(float, 0.0, "Value of the padding."),
     shape=geometry(int, None, "Least extents; -1 for the largest of the batch.", vector=True),
 ):
-    """Extend samples at the end, to a shape, to an alignment, or all to the largest of the batch."""
+    """Extend samples at the end: to a shape, to an alignment, or to the largest of the batch."""
     x = input
     if x.rank == 0:
         raise ValueError("a scalar cannot be padded")
     chosen = axis_rows(x, axes, axis_names, x.layout)
     extents = np.take_along_axis(x.shapes.rows, chosen, axis=1)
-    want = np.take_along_axis(np.broadcast_to(x.shapes.rows.max(axis=0), x.shapes.rows.shape), chosen, axis=1)
+    want = x.shapes.rows.max(axis=0)[chosen]
     if shape is not None:
         given = _spread("shape", shape, extents)
         want = np.maximum(np.where(given > 0, given, want), extents)
@@ -220,7 +220,8 @@ def pad(
     np.put_along_axis(size, chosen, want, axis=1)
     fill = _fill_per_sample(fill_value, x)
     start = np.zeros((1, x.rank), np.int64)
-    return build.window("pad", x, np.unique(chosen).tolist(), start, check_extents(size), x.batch, fill)
+    padded = np.unique(chosen).tolist()
+    return build.window("pad", x, padded, start, check_extents(size), x.batch, fill)
 
 
 def _fill_per_sample(values, x: Node) -> Node:
@@ -236,7 +237,7 @@ def _fill_per_sample(values, x: Node) -> Node:
 def transpose(
     input=data("Any tensor."),
     output_layout=static(str, None, "Layout of the result; does not change the order of axes."),
-    perm=static("ints", None, "Axis k of the result is axis perm[k] of the input; reversed if omitted."),
+    perm=static("ints", None, "Axis k of the result is input axis perm[k]; reversed if omitted."),
     transpose_layout=static(bool, True, "Whether the layout's letters move with their axes."),
 ):  # fmt: skip
     """Reorder the axes."""
@@ -322,31 +323,20 @@ def cat(
 
 
 def _fitting(inputs: tuple[Node, ...], axis: int) -> tuple[Node, ...]:
-    """The inputs, checked to differ only along `axis`; samples without elements fit anywhere."""
-    want = np.array(inputs[0].shapes.rows)
-    settled = want.all(axis=1)  # by the first input whose sample has elements
-    for x in inputs[1:]:
-        use = ~settled & x.shapes.rows.all(axis=1)
-        want[use] = x.shapes.rows[use]
-        settled |= use
-    result = []
-    for i, x in enumerate(inputs):
-        differs = x.shapes.rows != want
+    """The inputs, checked to differ only along `axis`; one without any elements fits everywhere."""
+    filled = tuple(x for x in inputs if x.shapes.volumes.any()) or inputs
+    first = filled[0]
+    for x in filled[1:]:
+        differs = x.shapes.rows != first.shapes.rows
         differs[:, axis] = False
-        differs = differs.any(axis=1)
-        wrong = differs & x.shapes.rows.all(axis=1)
-        if wrong.any():
-            s = int(np.flatnonzero(wrong)[0])
-            raise ValueError(
-                f"inputs may differ only along axis {axis}: sample {s} of input 0 has shape "
-                f"{inputs[0].shapes.tuples[s]}, of input {i} {x.shapes.tuples[s]}"
-            )
         if differs.any():
-            size = np.where(differs[:, None], want, x.shapes.rows)
-            size[differs, axis] = 0
-            x = build.window("cat", x, [], np.zeros((1, x.rank), np.int64), size, x.batch)
-        result.append(x)
-    return tuple(result)
+            s = int(np.flatnonzero(differs.any(axis=1))[0])
+            places = (next(i for i, other in enumerate(inputs) if other is n) for n in (first, x))
+            raise ValueError(
+                f"inputs may differ only along axis {axis}: sample {s} of input {next(places)} has "
+                f"shape {first.shapes.tuples[s]}, of input {next(places)} {x.shapes.tuples[s]}"
+            )
+    return filled
 
 
 @op.graph(sample="ndd.stack(ndd.zeros(shape=[3]), ndd.ones(shape=[3])).shape\n=(2, 3)")
@@ -374,8 +364,8 @@ def stack(
         if not x.shapes.same_as(first.shapes):
             s = next(s for s in range(x.count) if x.shapes.tuples[s] != first.shapes.tuples[s])
             raise ValueError(
-                f"inputs must have equal shapes: sample {s} of input 0 has {first.shapes.tuples[s]}, "
-                f"of input {i} {x.shapes.tuples[s]}"
+                f"inputs must have equal shapes: sample {s} of input 0 has "
+                f"{first.shapes.tuples[s]}, of input {i} {x.shapes.tuples[s]}"
             )
     expanded = tuple(build.add_axes("stack", x, [axis], None) for x in inputs)
     return _concatenate_all("stack", expanded, axis, layout)
@@ -398,8 +388,8 @@ def _wildcards(shape, total, x: Node):
     if bad.any():
         s = int(np.flatnonzero(bad)[0])
         raise ValueError(
-            f"sample {s} of shape {x.shapes.tuples[s]} has {int(total[s])} elements to place, which "
-            f"do not fill the shape {tuple(shape[s].tolist())}"
+            f"sample {s} of shape {x.shapes.tuples[s]} has {int(total[s])} elements to place, "
+            f"which do not fill the shape {tuple(shape[s].tolist())}"
         )
     return shape
 
@@ -429,7 +419,8 @@ def _taken_extents(x: Node, src_dims):
     if src_dims is None:
         return rows
     if bool(((src_dims < -1) | (src_dims >= x.rank)).any()):
-        raise ValueError(f"`src_dims` must lie in [-1, {x.rank - 1}], got {tuple(src_dims[0].tolist())}")
+        got = tuple(src_dims[0].tolist())
+        raise ValueError(f"`src_dims` must lie in [-1, {x.rank - 1}], got {got}")
     with_one = np.concatenate([rows, np.ones((x.count, 1), np.int64)], axis=1)
     dims = np.broadcast_to(src_dims % (x.rank + 1), (x.count, src_dims.shape[1]))
     return np.take_along_axis(with_one, dims, axis=1)
@@ -503,7 +494,7 @@ def reinterpret(
 ):
     """Read the same bytes as another element type or shape."""
     if all(v is None for v in (shape_input, shape, rel_shape, src_dims, layout, dtype)):
-        raise ValueError("nothing to do: give a shape, `rel_shape`, `src_dims`, `layout` or `dtype`")
+        raise ValueError("nothing to do: give a shape, `src_dims`, `layout` or `dtype`")
     kind = dtype or data.dtype
     shapes = _new_shape(data, shape_input, shape, rel_shape, src_dims, data.dtype.bytes, kind.bytes)
     return build.alias("reinterpret", data, shapes, kind, _new_layout(data, shapes, layout))
@@ -518,12 +509,16 @@ def squeeze(
     """Remove axes of extent 1."""
     if (axes is None) == (axis_names is None):
         raise ValueError("give either `axes` or `axis_names`")
-    chosen = checked_axes(axes, data.rank) if axes is not None else named_axes(axis_names, data.layout)
+    if axes is not None:
+        chosen = checked_axes(axes, data.rank)
+    else:
+        chosen = named_axes(axis_names, data.layout)
     for axis in chosen:
-        bad = np.flatnonzero(data.shapes.rows[:, axis] != 1)
+        extents = data.shapes.rows[:, axis]
+        bad = np.flatnonzero(extents != 1)
         if len(bad):
             s = int(bad[0])
-            raise ValueError(f"axis {axis} of sample {s} has extent {data.shapes.tuples[s][axis]}, not 1")
+            raise ValueError(f"axis {axis} of sample {s} has extent {int(extents[s])}, not 1")
     layout = data.layout and "".join(n for d, n in enumerate(data.layout) if d not in chosen)
     return build.drop_axes("squeeze", data, chosen, layout or None)
 
@@ -624,16 +619,22 @@ def _output_layout(layout: str, wanted: str) -> str:
 
 def _normalize(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: DType) -> Node:
     channel = x.layout.index("C")
+    _check_per_channel("mean", mean.shapes.rows, x, channel)
+    _check_per_channel("std", std.shapes.rows, x, channel)
     inputs = [x, mean, std, scale, shift]
-    for name, v in (("mean", mean), ("std", std)):
-        bad = v.rank and (v.shapes.rows[:, 0] != 1) & (v.shapes.rows[:, 0] != x.shapes.rows[:, channel])
-        if np.any(bad):
-            raise ValueError(
-                f"`{name}` has {int(v.shapes.rows[0, 0])} values, but the input has "
-                f"{int(x.shapes.rows[0, channel])} channels"
-            )
-    axes = [tuple(range(x.rank)), *((channel,) if v.rank else () for v in inputs[1:])]
+    axes = [tuple(range(x.rank)), *((channel,) * v.rank for v in inputs[1:])]
     return build.pointwise("crop_mirror_normalize", _normalized, inputs, axes, x.shapes, x.layout, (dtype,))
+
+
+def _check_per_channel(name: str, lengths, x: Node, axis: int) -> None:
+    """Numbers of values [samples or 1, 1], or [.., 0] for a number, against the channels."""
+    wrong = ((lengths != 1) & (lengths != x.shapes.rows[:, axis : axis + 1])).any(axis=1)
+    if wrong.any():
+        s = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"`{name}` has {int(lengths[min(s, len(lengths) - 1), 0])} values, but sample {s} of shape "
+            f"{x.shapes.tuples[s]} has {x.shapes.tuples[s][axis]} channels"
+        )
 
 
 def _pad_channels(name: str, x: Node, fill: tuple[float, ...], policy: str):
@@ -700,7 +701,7 @@ def erase(
     table = beside(convert.copy_arrays(list(bounds.astype(np.int32)), dt.int32, None, x.batch), x)
     fill, fill_axes = _erase_fill(x, fill_value)
     inputs = [x, table, fill]
-    mapping = [tuple(range(x.rank)), (0,), fill_axes]
+    mapping = [tuple(range(x.rank)), (), fill_axes]
     key = (regions, tuple(chosen))
     return build.pointwise("erase", _erased, inputs, mapping, x.shapes, x.layout, key)
 
@@ -749,11 +750,7 @@ def _erase_fill(x: Node, values) -> tuple[Node, tuple[int, ...]]:
     if not x.layout or "C" not in x.layout:
         raise ValueError("several values of `fill_value` need an input with a channel axis C")
     axis = x.layout.index("C")
-    if bool((x.shapes.rows[:, axis] != values.shape[1]).any()):
-        raise ValueError(
-            f"`fill_value` has {values.shape[1]} values, but the input has "
-            f"{int(x.shapes.rows[0, axis])} channels"
-        )
+    _check_per_channel("fill_value", np.array([[values.shape[1]]]), x, axis)
     rows = [[c_cast(float(v), x.dtype) for v in row] for row in values]
     if len(rows) == 1:
         node = convert.const_vector(tuple(rows[0]), x.dtype)

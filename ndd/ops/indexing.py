@@ -32,7 +32,7 @@ def getitem(owner: Any, key: Any) -> Any:
 
 def _index(x: Node, key: Any, single: bool) -> Node:
     items = list(key) if isinstance(key, tuple) else [key]
-    if x.rank == 0 and items not in ([], [Ellipsis]):
+    if x.rank == 0 and any(item is not Ellipsis for item in items):
         raise IndexError("a scalar cannot be indexed")
     items = _expand(items, x.rank)
     count = x.count
@@ -46,7 +46,7 @@ def _index(x: Node, key: Any, single: bool) -> Node:
     for d, item in enumerate(items):
         extent = rows[:, d]
         if isinstance(item, slice):
-            if item == slice(None):
+            if item.start is None and item.stop is None and item.step is None:
                 continue
             first, by, length = _range(item, extent, single)
             start[:, d], step[:, d], size[:, d] = first, by, length
@@ -54,7 +54,7 @@ def _index(x: Node, key: Any, single: bool) -> Node:
             if item.step is not None:
                 stepped.append(d)
         else:
-            where = _integer(item, single)
+            where = _integer(item, count, single)
             bad = np.flatnonzero((where < -extent) | (where >= extent))
             if len(bad):
                 s = int(bad[0])
@@ -66,7 +66,9 @@ def _index(x: Node, key: Any, single: bool) -> Node:
             dropped.append(d)
             moved.append(d)
     layout = x.layout and "".join(n for d, n in enumerate(x.layout) if d not in dropped)
-    return build.index_axes("slice", x, start, step, size, dropped, moved, stepped, layout or None, x.batch)
+    return build.index_axes(
+        "slice", x, start, step, size, dropped, moved, stepped, layout or None, x.batch
+    )
 
 
 def _expand(items: list[Any], rank: int) -> list[Any]:
@@ -84,22 +86,32 @@ def _expand(items: list[Any], rank: int) -> list[Any]:
     return items + [slice(None)] * (rank - len(items))
 
 
-def _integer(item: Any, single: bool) -> Array:
+def _integer(item: Any, count: int, single: bool) -> Array:
+    """One number for all samples, or one for each."""
     if isinstance(item, (bool, int, float, np.integer, np.floating, np.bool_)):
         return np.array([max(-_FAR, min(_FAR, int(item)))], np.int64)
     if isinstance(item, (list, str, bytes)):
-        raise TypeError(f"an index must be an integer, a slice or a scalar tensor, got {type(item).__name__}")
-    node = _input_node(_INDEX, item) if isinstance(item, Handle) else tensor_node(item, None, None, None, True)
+        raise TypeError(
+            f"an index must be an integer, a slice or a scalar tensor, got {type(item).__name__}"
+        )
+    node = (
+        _input_node(_INDEX, item)
+        if isinstance(item, Handle)
+        else tensor_node(item, None, None, None, True)
+    )
     if node.rank:
         raise TypeError(f"an index tensor must be a scalar, got {node.rank} dimensions")
     if node.batch and single:
         raise TypeError("a Tensor cannot be indexed with a Batch")
+    if node.batch and node.count != count:
+        raise ValueError(f"Inconsistent batch size: {count} != {node.count}")
     return host_numbers("index", node, int, False)
 
 
 def _range(item: slice, extent: Array, single: bool) -> tuple[Array, Array, Array]:
     """(first, step, length) of a slice in every sample, clipped as Python does."""
-    by = np.ones(1, np.int64) if item.step is None else _integer(item.step, single)
+    count = len(extent)
+    by = np.ones(1, np.int64) if item.step is None else _integer(item.step, count, single)
     if bool((by == 0).any()):
         raise ValueError("a slice step cannot be zero")
     forward = by > 0
@@ -107,9 +119,9 @@ def _range(item: slice, extent: Array, single: bool) -> tuple[Array, Array, Arra
     first = np.where(forward, low, high)
     last = np.where(forward, high, low)
     if item.start is not None:
-        first = _clip(_integer(item.start, single), extent, low, high)
+        first = _clip(_integer(item.start, count, single), extent, low, high)
     if item.stop is not None:
-        last = _clip(_integer(item.stop, single), extent, low, high)
+        last = _clip(_integer(item.stop, count, single), extent, low, high)
     span = np.where(forward, last - first, first - last)
     length = np.maximum(-(-span // np.abs(by)), 0)
     first = np.where(length > 0, first, 0)

@@ -108,7 +108,7 @@ def lookup_table(
     table = _table(keys, values, default_value)
     last = convert.const_scalar(max(keys, default=-1) + 1, dt.int32)
     inputs = [input, beside(table, input), beside(last, input)]
-    axes = [tuple(range(input.rank)), (0,), ()]
+    axes = [tuple(range(input.rank)), (), ()]
     kind = output_dtype or dtype
     return build.pointwise("lookup_table", _looked_up, inputs, axes, input.shapes, input.layout, (kind,))
 
@@ -264,7 +264,7 @@ def coord_transform(
         raise ValueError(f"`T` has {offset.shapes.tuples[0][0]} values, the result has {rows} coordinates")
     extents = np.array(x.shapes.rows)
     extents[:, -1] = rows
-    axes = [tuple(range(x.rank)), (0,) * matrix.rank, (x.rank - 1,) * offset.rank]
+    axes = [tuple(range(x.rank)), (), (x.rank - 1,) * offset.rank]
     key = (columns, width if matrix.rank else 0, dtype)
     return build.pointwise(
         "coord_transform", _mapped, [x, matrix, offset], axes, Shapes(extents), x.layout, key

@@ -76,7 +76,9 @@ def checked_axes(axes: Sequence[int], rank: int) -> list[int]:
     result: list[int] = []
     for axis in axes:
         if not -rank <= axis < rank:
-            raise ValueError(f"axis {axis} is out of range [{-rank}, {rank - 1}] for {rank}-D input")
+            raise ValueError(
+                f"axis {axis} is out of range [{-rank}, {rank - 1}] for {rank}-D input"
+            )
         if axis % rank in result:
             raise ValueError(f"axis {axis} occurs more than once")
         result.append(int(axis) % rank)
@@ -148,7 +150,16 @@ def truncated(op: str, x: Node, dtype: DType | None) -> Node:
 
 
 def _truncate(x: Expr, dtype: DType) -> Expr:
-    return ex.convert(x, dtype, "trunc")
+    top = _LARGEST.get(dtype)
+    if top is None or x.dtype.bits <= dtype.bits:
+        return ex.convert(x, dtype, "trunc")
+    # here floats saturate as well, even infinity; not-a-number stays
+    exact = x if x.dtype.is_float else ex.cast(x, dt.float32)
+    exact = ex.select(exact > top, ex.const(top, exact.dtype), exact)
+    return ex.convert(ex.select(exact < -top, ex.const(-top, exact.dtype), exact), dtype)
+
+
+_LARGEST = {t: float(np.finfo(t.np).max) for t in (dt.float16, dt.float32)}
 
 
 def take_window(
@@ -179,8 +190,8 @@ def take_window(
         if outside.any():
             s = int(np.flatnonzero(outside.any(axis=1))[0])
             raise ValueError(
-                f"the window of sample {s} leaves the input: shape {tuple(extents[s].tolist())}, start "
-                f"{tuple(start[s].tolist())}, size {tuple(size[s].tolist())}; "
+                f"the window of sample {s} leaves the input: shape {tuple(extents[s].tolist())}, "
+                f"start {tuple(start[s].tolist())}, size {tuple(size[s].tolist())}; "
                 f"out_of_bounds_policy='pad' or 'trim_to_shape' allow that"
             )
     return build.window(op, x, axes, start, size, x.batch)
@@ -216,7 +227,9 @@ def crop_bounds(
         bad = ~((position >= 0) & (position <= 1))
         if bad.any():
             s = int(np.flatnonzero(bad)[0])
-            raise ValueError(f"`{name}` must lie in [0, 1], got {float(position[s]):g} for sample {s}")
+            raise ValueError(
+                f"`{name}` must lie in [0, 1], got {float(position[s]):g} for sample {s}"
+            )
         if extent is None:
             continue
         axis = layout.index(letter)

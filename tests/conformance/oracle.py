@@ -8,7 +8,8 @@
 
 An input is a list of NumPy arrays (a ragged batch; its first array alone if `batch=False`), or a single
 array (a tensor). Arguments are plain numbers, strings and lists, which upstream treats as constants;
-NumPy arrays (a tensor); or `per_sample` (a batch). Types and colour spaces are given by name.
+NumPy arrays (a tensor); or `per_sample` (a batch). Types and colour spaces are given by name. `layout` is
+that of the inputs; an op's own argument of that name goes into `arguments`.
 """
 
 from __future__ import annotations
@@ -86,9 +87,11 @@ def _inputs(lib: Any, inputs: Sequence[Arrays], layout: Any, batch: bool) -> lis
 
 
 def _input(lib: Any, x: Arrays, layout: str | None, batch: bool) -> Any:
+    # in C order: upstream takes no other
     if isinstance(x, (np.ndarray, np.generic)):
-        return lib.tensor(x, layout=layout)
-    return lib.batch(list(x), layout=layout) if batch else lib.tensor(x[0], layout=layout)
+        return lib.tensor(np.array(x, order="C"), layout=layout)
+    arrays = [np.array(a, order="C") for a in x]
+    return lib.batch(arrays, layout=layout) if batch else lib.tensor(arrays[0], layout=layout)
 
 
 _TYPES = ("dtype", "output_dtype")
@@ -109,6 +112,8 @@ def _argument(lib: Any, name: str, value: Any) -> Any:
 
 
 def _call(lib: Any, op: str, inputs: list[Any], kwargs: dict[str, Any]) -> Any:
+    kwargs = {**kwargs, **kwargs.get("arguments", {})}
+    kwargs.pop("arguments", None)
     function = lib
     for part in op.split("."):
         function = getattr(function, part)
@@ -225,7 +230,8 @@ def _compare_values(
     if got.dtype == np.float16:
         bad = differs & (np.abs(_rank16(got) - _rank16(want)) > 1)
     elif got.dtype.kind == "f":
-        bad = differs & ~(difference <= rtol * np.abs(want.astype(np.float64)))
+        scale = np.abs(np.where(np.isfinite(want), want, 0.0).astype(np.float64))
+        bad = differs & ~(difference <= rtol * scale)
     elif exact:
         bad = differs
     else:

@@ -1,0 +1,173 @@
+"""Kernels and plans are made once: warm starts, new sizes, damaged files, several processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ndd
+from tests.helpers import arrays, nothing_planned, ragged, run_python, start_python
+
+JOB = """
+    import sys
+    import numpy as np
+    import ndd
+    from ndd.kernels import cpu_runtime
+    x = ndd.batch([np.arange(60, dtype=np.uint8).reshape(4, 5, 3)] * 2, layout="HWC")
+    for mode in ndd.EvalMode:
+        with mode:
+            y = ndd.crop(ndd.flip(x), crop=(3, 3)) * ndd.batch([0.5, 2.0])
+            z = ndd.math.exp(ndd.math.sin(y))
+            total = float(np.asarray((z + ndd.flip(z)).tensors[1]).sum())
+    print(cpu_runtime.compile_count, "numba" in sys.modules, repr(total))
+"""
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A cache that holds the kernels of JOB, and JOB's result."""
+    folder = tmp_path_factory.mktemp("cache")
+    compiled, has_numba, total = run_python(JOB, NDD_CACHE_DIR=str(folder)).split()
+    assert int(compiled) >= 5 and has_numba == "True"
+    return folder, total
+
+
+def copy_of(warm: tuple[Path, str], tmp_path: Path) -> Path:
+    shutil.copytree(warm[0], tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def test_a_warm_start_compiles_nothing(warm: tuple[Path, str]) -> None:
+    folder, total = warm
+    before = {p.name: p.stat().st_mtime_ns for p in (folder / "cpu").iterdir()}
+    assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"0 False {total}"
+    assert {p.name: p.stat().st_mtime_ns for p in (folder / "cpu").iterdir()} == before
+
+
+def test_files_have_names_and_can_be_read(warm: tuple[Path, str]) -> None:
+    sources = sorted((warm[0] / "cpu").glob("*.py"))
+    objects = sorted((warm[0] / "cpu").glob("*.o"))
+    assert len(sources) == len(objects) >= 5
+    names = {p.stem.rpartition("__")[0] for p in sources}
+    assert "sin_exp__f32_f32" in names and "flip_crop_mul__u8f32_f32" in names, names
+    text = next(p for p in sources if p.stem.startswith("sin_exp__")).read_text()
+    assert f"def {next(p for p in sources if p.stem.startswith('sin_exp__')).stem}(table" in text
+    assert not list((warm[0] / "cpu").glob(".*")), "a temporary file was left"
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "changed", "text"])
+def test_damaged_files_are_compiled_again(
+    warm: tuple[Path, str], tmp_path: Path, damage: str
+) -> None:
+    folder = copy_of(warm, tmp_path)
+    objects = sorted((folder / "cpu").glob("*.o"))
+    for path in objects:
+        data = path.read_bytes()
+        middle = len(data) // 2
+        path.write_bytes(
+            {
+                "truncated": data[:middle],
+                "empty": b"",
+                "changed": data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :],
+                "text": b"not an object",
+            }[damage]
+        )
+    compiled, _, total = run_python(JOB, NDD_CACHE_DIR=str(folder)).split()
+    assert int(compiled) == len(objects) and total == warm[1]
+    assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"0 False {total}"
+
+
+def test_a_missing_source_does_not_matter(warm: tuple[Path, str], tmp_path: Path) -> None:
+    folder = copy_of(warm, tmp_path)
+    for path in (folder / "cpu").glob("*.py"):
+        path.unlink()
+    assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"0 False {warm[1]}"
+
+
+def test_two_processes_fill_one_cache(warm: tuple[Path, str], tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    both = [start_python(JOB, NDD_CACHE_DIR=str(folder)) for _ in range(2)]
+    for process in both:
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        assert out.split()[2] == warm[1]
+    assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"0 False {warm[1]}"
+
+
+def test_a_cache_that_cannot_be_written(warm: tuple[Path, str], tmp_path: Path) -> None:
+    # A file where the folder should be: like a read-only disk, but also for root.
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    compiled, _, total = run_python(JOB, NDD_CACHE_DIR=str(blocked / "cache")).split()
+    assert int(compiled) >= 5 and total == warm[1]
+
+
+def test_a_read_only_cache_is_used(warm: tuple[Path, str], tmp_path: Path) -> None:
+    folder = copy_of(warm, tmp_path)
+    paths = [folder, folder / "cpu", *(folder / "cpu").iterdir()]
+    for path in reversed(paths):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    try:
+        assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"0 False {warm[1]}"
+        (other,) = [p for p in (folder / "cpu").glob("sin_exp__*.o")]
+        assert os.stat(other).st_mode & 0o222 == 0
+    finally:
+        for path in paths:
+            path.chmod(0o700)
+
+
+# -- new numbers ---------------------------------------------------------------------------------
+
+
+def program(shapes: list[tuple[int, ...]], seed: int, value: float, window: tuple[int, int]) -> Any:
+    n = len(shapes)
+    rng = np.random.default_rng(seed)
+    x = ragged(shapes, seed=seed)
+    x = ndd.flip(x, horizontal=ndd.batch(list(rng.integers(0, 2, n))), vertical=seed % 2)
+    x = ndd.crop(x, crop=window, crop_pos_x=value % 1.0)
+    x = ndd.brightness_contrast(x, brightness=value, contrast=ndd.batch(list(rng.random(n, np.float32))))
+    x = ndd.color_twist(x, hue=value * 10)
+    y = ndd.cast(x, dtype=ndd.float32) * value - ndd.tensor(rng.random(3, np.float32))
+    y = ndd.pad(y, fill_value=value, axes=(0, 1), align=(4,))
+    return ndd.cat(y, ndd.transpose(y.slice[:, ::-1], perm=[0, 1, 2]), axis=0)
+
+
+NUMBERS: list[Any] = [
+    ([(8, 9, 3), (5, 6, 3)], 1, 0.5, (3, 4)),
+    ([(8, 9, 3)], 2, 1.5, (3, 4)),
+    ([(30, 20, 3)] * 9, 3, -2.0, (7, 2)),
+    ([(4, 4, 3), (100, 90, 3), (4, 5, 3)], 4, 0.0, (1, 1)),
+    ([(200, 300, 3)] * 4, 5, 3.25, (150, 150)),
+    ([(5, 4, 3)] * 33, 6, float("inf"), (5, 4)),
+]
+
+
+def test_new_sizes_and_values_neither_compile_nor_plan(mode: str) -> None:
+    arrays(program(*NUMBERS[0]))
+    with nothing_planned():
+        for numbers in NUMBERS[1:]:
+            assert all(a.size for a in arrays(program(*numbers)))
+
+
+def test_new_numbers_of_operators_neither_compile_nor_plan(mode: str) -> None:
+    def loop(k: int) -> float:
+        t = ndd.tensor(np.arange(6 + k, dtype=np.float32))
+        return float((t[k] * (k + 1) - k / 7.0) ** 2)
+
+    loop(0)
+    with nothing_planned():
+        for k in range(1, 6):
+            assert loop(k) == pytest.approx((k * (k + 1) - k / 7) ** 2, rel=1e-5)
+
+
+def test_a_loop_plans_once(mode: str) -> None:
+    x = ragged()
+    arrays(ndd.flip(x) * 2.0 + 1.0)
+    with nothing_planned():
+        for _ in range(5):
+            arrays(ndd.flip(x) * 2.0 + 1.0)
