@@ -26,7 +26,6 @@ from .graph import (
 )
 
 _bodies: dict[tuple[Any, ...], Expr] = {}
-_no_offset: dict[int, Array] = {}
 
 
 def pointwise(
@@ -96,22 +95,22 @@ def view(
     static = intern(
         View(axes, unit, still, shapes.rank, checked, fill_axes, onto, relabel)
     )
+    params = (step, offset)
     if offset is None:
-        offset = _no_offset.setdefault(rank, np.zeros((1, rank), np.int64))
-        params = _no_params.setdefault(rank, (None, offset)) if step is None else (step, offset)
-    else:
-        params = (step, offset)
+        # one object for all: views that move nothing can be merged by identity
+        still_offset = np.zeros((1, rank), np.int64)
+        params = _no_params.setdefault(rank, (None, still_offset))
     inputs = (x,) if fill is None else (x, fill)
     is_batch = x.batch if batch is None else batch
     return Node(op, static, inputs, shapes, x.dtype, layout, is_batch, x.device, params)
 
 
-_no_params: dict[int, tuple[None, Array]] = {}
+_no_params: dict[int, tuple[Array | None, Array | None]] = {}
 
 
 def _rows(x: Node, *arrays: Array) -> int:
     """How many samples a result has when numbers per sample meet a node."""
-    return max([x.count, *(len(a) for a in arrays)])
+    return max(x.count, *map(len, arrays))
 
 
 def flip(op: str, x: Node, axes: Sequence[int], flags: Sequence[Array], batch: bool) -> Node:

@@ -16,7 +16,7 @@ from typing import Any
 
 from .errors import at_site
 from .graph import Node
-from .plan import plan_for
+from .plan import is_planned, plan_for
 from .program import Program, collect
 from .run import Run
 
@@ -24,6 +24,9 @@ from .run import Run
 # look. Op calls follow each other in 10-20 µs, so a burst of calls is taken as one program; a
 # consumer does not wait for it (bench/overhead.py, sweep of the window).
 WINDOW_SECONDS = 200e-6
+# A program that was never planned may be only the beginning of the one that the caller is writing:
+# compiling kernels for it would be wasted. It waits this much longer for the rest.
+NEW_PROGRAM_SECONDS = 10e-3
 # Without work the pauses double up to this; then the thread sleeps until it is woken.
 LONGEST_PAUSE_SECONDS = 25e-3
 
@@ -72,9 +75,18 @@ class Executor:
         with self._running:
             self._flush(None)
 
-    def wait(self) -> None:
-        """Wait for all devices used by this context."""
-        self.flush_all()
+    def flush_quiet(self, quiet_seconds: float) -> None:
+        """From the background: run what is pending if nothing was added for long enough."""
+        with self._running:
+            if quiet_seconds >= NEW_PROGRAM_SECONDS or self._is_known():
+                self._flush(None)
+
+    def _is_known(self) -> bool:
+        try:
+            roots = live_sinks(self._pending[:])
+            return not roots or is_planned(collect(roots), fusion_enabled())
+        except Exception:
+            return True  # the flush will report it
 
     # -- flushing ------------------------------------------------------------------------------
 
@@ -186,6 +198,7 @@ class _Worker:
 
     def _loop(self) -> None:
         seen = -1
+        since = 0.0
         pause = WINDOW_SECONDS
         while not self._stopped:
             time.sleep(pause)
@@ -194,9 +207,10 @@ class _Worker:
                 return
             if executor._pending:
                 pause = WINDOW_SECONDS
-                if executor._added == seen:
-                    executor.flush_all()
-                seen = executor._added
+                if executor._added != seen:
+                    seen, since = executor._added, time.monotonic()
+                else:
+                    executor.flush_quiet(time.monotonic() - since)
             elif pause < LONGEST_PAUSE_SECONDS:
                 # consumers take the work themselves: look less often, each look costs them the GIL
                 pause *= 2

@@ -32,7 +32,8 @@ class Shapes:
 
     def __init__(self, rows: Array) -> None:
         self.rows = rows
-        self.count, self.rank = rows.shape
+        self.count: int = rows.shape[0]
+        self.rank: int = rows.shape[1]
         self._extents: dict[int, int | None] = {}
         self._packed: dict[int, tuple[Array, int, bool]] = {}
         self._tuples: list[tuple[int, ...]] | None = None

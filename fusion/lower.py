@@ -12,6 +12,7 @@ from collections.abc import Container, Generator
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels.expr import Expr
 from ..kernels.spec import Access, Index, KernelSpec
@@ -65,6 +66,7 @@ class Lowering:
         self.stores: dict[int, tuple[Terms, Expr]] = {}
         self._loads: dict[Request, int] = {}
         self._windows: dict[WindowRecipe, int] = {}
+        self._padding: dict[Expr, tuple[int, ...]] = {}  # windows with a fill value: their axes
         self._indices: dict[Term, int] = {}
         self._memo: dict[Request, Expr] = {}
 
@@ -136,7 +138,10 @@ class Lowering:
             if e.op == "lookup":
                 table = self.inputs[position][e.attr]
                 slot = self._slot(table, ((None, 0, ()),), None)
-                return Expr("lookup", e.dtype, tuple(memo[a] for a in e.args), slot)
+                index = memo[e.args[0]]
+                if guard is not None and index.op != "const":
+                    index = ex.select(guard, index, 0)  # outside of a window it means nothing
+                return Expr("lookup", e.dtype, (index,), slot)
             return None
 
         return ex.rewrite(static.expr, leaf, memo)
@@ -173,7 +178,10 @@ class Lowering:
             )
         window = None
         if static.checked and check:
-            window = self._window(source, tuple((d, own[d]) for d in static.checked))
+            tests = tuple((d, own[d]) for d in static.checked)
+            window = self._window(source, tests)
+            if len(self.inputs[position]) == 2 and all(t[0] is not None for _, t in tests):
+                self._padding[window] = tuple(t[0] for _, t in tests if t[0] is not None)
             guard = window if guard is None else guard & window
         value = yield source, tuple(own), guard
         return window, value
@@ -201,19 +209,34 @@ class Lowering:
         return self._loads.setdefault((position, terms, guard), len(self._loads))
 
     def _load(self, position: int, terms: Terms, guard: Expr | None) -> Expr:
+        guard = self._needed(guard, {axis for axis, _, _ in terms})
         slot = self._slot(position, terms, guard)
         args = () if guard is None else (guard,)
         return Expr("load", self.nodes[position].dtype, args, slot)
+
+    def _needed(self, guard: Expr | None, axes: set[int | None]) -> Expr | None:
+        """What is left of a guard for a load that runs along `axes`.
+
+        Padding along other axes does not move it. So the numbers of an op, and all that is computed
+        from them alone, stay outside of the loops over a padded image.
+        """
+        kept = None
+        while guard is not None:
+            guard, test = guard.args if guard.op == "and" else (None, guard)
+            moves = self._padding.get(test)
+            if moves is None or not axes.isdisjoint(moves):
+                kept = test if kept is None else test & kept
+        return kept
 
     def _window(self, position: int, tests: tuple[tuple[int, Term], ...]) -> Expr:
         axes = sorted({t[0] for _, t in tests if t[0] is not None}) or [0]
         recipe = WindowRecipe(position, tests, tuple(axes))
         slot = self._windows.setdefault(recipe, len(self._windows))
-        return Expr("window", ex.dt.bool_, (), slot)
+        return Expr("window", dt.bool_, (), slot)
 
     def _index(self, term: Term) -> Expr:
         slot = self._indices.setdefault(term, len(self._indices))
-        return Expr("index", ex.dt.int32, (), slot)
+        return Expr("index", dt.int32, (), slot)
 
     # -- the spec ------------------------------------------------------------------------------
 
@@ -229,7 +252,9 @@ class Lowering:
             for p, (terms, _) in self.stores.items()
         )
         indices = tuple(Index(t[0], t[0] is not None and not t[2]) for t in self._indices)
-        ops = tuple(self.nodes[p].op for p in sorted(self.members))
+        # without views that rename axes: they are nothing to a kernel, which is found by its name
+        renamed = {p for p in self.members if getattr(self.nodes[p].static, "relabel", False)}
+        ops = tuple(self.nodes[p].op for p in sorted(self.members.keys() - renamed or renamed))
         spec = KernelSpec(
             ops, extents, loads, stores, tuple(v for _, v in self.stores.values()),
             tuple(w.axes for w in self._windows), indices,

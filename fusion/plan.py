@@ -110,6 +110,12 @@ def plan_for(program: Program, fuse: bool) -> tuple[Plan, Record]:
     return plan, record
 
 
+def is_planned(program: Program, fuse: bool) -> bool:
+    """Whether `plan_for` would have nothing to do."""
+    record = _records.get((fuse, program.key))
+    return record is not None and record.read.intersection(program.promises) in record.plans
+
+
 def make_plan(program: Program, fuse: bool, also: frozenset[int] = frozenset()) -> Plan:
     """Passes choose what is kept; every kept value becomes a step, in order."""
     global plan_count

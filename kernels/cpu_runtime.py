@@ -47,7 +47,7 @@ class CpuKernel:
         entry, ignored = self._entry, ctypes.addressof(self._ignored)
 
         def run(table: int, begin: int, end: int) -> int:
-            return entry(ignored, ignored + 8, table, begin, end)  # type: ignore[no-any-return]
+            return entry(ignored, ignored + 8, table, begin, end)
 
         return run
 

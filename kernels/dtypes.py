@@ -103,6 +103,7 @@ class DType:
         name: str | None = None,
         docs: str | None = None,
     ) -> None:
+        self.np: np.dtype[Any]
         self.kind = kind
         self.bits = bits
         self.exponent_bits = exponent_bits
@@ -192,12 +193,12 @@ _ID = DALIDataType
 
 
 def _unsigned(bits: int) -> DType:
-    return DType(_K.unsigned, bits, type_id=_ID[f"UINT{bits}"], name=f"u{bits}",
+    return DType(_K.unsigned, bits, type_id=DALIDataType.__members__[f"UINT{bits}"], name=f"u{bits}",
                  docs=f"{bits}-bit unsigned integer")  # fmt: skip
 
 
 def _signed(bits: int) -> DType:
-    return DType(_K.signed, bits, type_id=_ID[f"INT{bits}"], name=f"i{bits}",
+    return DType(_K.signed, bits, type_id=DALIDataType.__members__[f"INT{bits}"], name=f"i{bits}",
                  docs=f"{bits}-bit signed integer")  # fmt: skip
 
 

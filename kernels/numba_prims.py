@@ -51,7 +51,7 @@ def _make_load(dtype: DType, scoped: bool) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             is_bool = dtype is dt.bool_
             element = ir.IntType(8) if is_bool else context.get_value_type(register)
-            value = builder.load(_address(builder, *args, element))
+            value = builder.load(_address(builder, args[0], args[1], element))
             if scoped:
                 _scoped(builder, value, "in")
             return builder.icmp_unsigned("!=", value, value.type(0)) if is_bool else value

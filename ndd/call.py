@@ -13,7 +13,8 @@ from .device import device as as_device
 from .errors import at_site, user_site
 from .fusion import build
 from .fusion.graph import Array, Node, Shapes
-from .handle import Handle, current_context, evaluate_node, finish_call
+from .context import current_context
+from .handle import Handle, evaluate_node, finish_call
 from .kernels import dtypes as dt
 from .kernels import expr as ex
 from .kernels.dtypes import DType
@@ -300,15 +301,12 @@ def _argument(p: Param, value: Any) -> Node | None:
         if value is None:
             return None
     kind = _ARG_DTYPES[p.type]
-    if isinstance(value, Handle):
-        node = _input_node(p, value)
-    elif isinstance(value, (bool, int, float)):
-        number = convert.const_scalar(p.type(value), kind)
-        return number
-    elif isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
+    if isinstance(value, (bool, int, float)):
+        return convert.const_scalar(p.type(value), kind)
+    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
         node = convert.const_vector(tuple(p.type(v) for v in value), kind)
     else:
-        node = tensor_node(value, None, None, None, copy=True)
+        node = _argument_node(p, value)
     if not p.vector and node.rank:
         if bool((node.shapes.volumes != 1).any()):
             raise ValueError(
@@ -322,6 +320,16 @@ def _argument(p: Param, value: Any) -> Node | None:
             f"got {node.rank} dimensions"
         )
     return node
+
+
+def _argument_node(p: Param, value: Any) -> Node:
+    """A tensor, a batch or an array given as an argument."""
+    if isinstance(value, Handle):
+        return _input_node(p, value)
+    try:
+        return tensor_node(value, None, None, None, copy=True)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"argument `{p.name}`: {error}") from None
 
 
 def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
@@ -338,7 +346,7 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
         if not p.vector:
             raise TypeError(f"argument `{p.name}` must be a number, got a list")
         return _literal(p, tuple(value), True), None
-    node = _input_node(p, value) if isinstance(value, Handle) else tensor_node(value, None, None, None, True)
+    node = _argument_node(p, value)
     return host_numbers(p.name, node, p.type, p.vector, p.matrix), node if node.batch else None
 
 

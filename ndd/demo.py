@@ -60,7 +60,7 @@ def _fusion(on: bool) -> Iterator[None]:
             os.environ["NDD_FUSION"] = before
 
 
-def _rate(images: Any, seconds: float) -> float:
+def _rate(images: Any, seconds: float) -> Any:
     augment(images)[1].evaluate()
     count, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:

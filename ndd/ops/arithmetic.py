@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from .. import convert
-from ..call import _const_on, _reads_external, current_context, evaluate_node, wrap
+from ..call import _const_on, _reads_external, wrap
+from ..context import current_context
 from ..errors import at_site, user_site
 from ..fusion import build
 from ..fusion.graph import Node, Shapes
-from ..handle import Handle, finish_call
+from ..handle import Handle, evaluate_node, finish_call
 from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels import mathlib as ml

@@ -42,23 +42,22 @@ def images(dtype="uint8", channels=3, lead=(), sizes=SIZES):
 # -- values --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", INTENSITY)
-@pytest.mark.parametrize(
-    ("dtype", "out"),
-    [("uint8", None), ("uint8", "float32"), ("int16", None), ("int16", "uint8"), ("int32", None),
-     ("int32", "int16"), ("float32", None), ("float32", "uint8"), ("float32", "int32")],
-)  # fmt: skip
-def test_intensity_types(op, dtype, out):
-    check(op, images(dtype), layout="HWC", rtol=0, **ARGUMENTS[op], dtype=out)
+# every pair of types for one op of a family, the ends of the range for the others
+INTENSITY_TYPES = [("float32", "uint8"), ("int16", None), ("uint8", "float32"), ("int32", "int16"),
+                   ("uint8", None), ("int16", "uint8"), ("int32", None), ("float32", None),
+                   ("float32", "int32")]  # fmt: skip
+CHROMA_TYPES = [("float32", "float32"), ("uint8", "float16"), ("int16", None), ("int32", "int32"),
+                ("uint8", None), ("float16", None), ("float32", None), ("float32", "int16")]  # fmt: skip
 
 
-@pytest.mark.parametrize("op", CHROMA)
 @pytest.mark.parametrize(
-    ("dtype", "out"),
-    [("uint8", None), ("uint8", "float16"), ("int16", None), ("int32", "int32"), ("float16", None),
-     ("float32", None), ("float32", "float32"), ("float32", "int16")],
-)  # fmt: skip
-def test_chroma_types(op, dtype, out):
+    ("op", "dtype", "out"),
+    [("brightness_contrast", *pair) for pair in INTENSITY_TYPES]
+    + [("color_twist", *pair) for pair in CHROMA_TYPES]
+    + [(op, *pair) for op in ("brightness", "contrast") for pair in INTENSITY_TYPES[:4]]
+    + [(op, *pair) for op in ("hue", "saturation", "hsv") for pair in CHROMA_TYPES[:3]],
+)
+def test_types(op, dtype, out):
     given = {} if out is None else {"dtype": out}
     check(op, images(dtype), layout="HWC", rtol=0, **ARGUMENTS[op], **given)
 
@@ -200,7 +199,8 @@ def test_errors(op):
                      lambda: f(ndd.batch([IMAGE] * 2), **{name: ndd.batch([1.0, 2.0, 3.0])}))  # fmt: skip
     error_everywhere(ValueError, f"argument `{name}` must be a number or one number per sample, got shape (2,)",
                      lambda: f(tensor(), **{name: [1.0, 2.0]}))  # fmt: skip
-    error_everywhere(TypeError, f"argument `{name}`", lambda: f(tensor(), **{name: "much"}))
+    error_everywhere(TypeError, f"{op}: argument `{name}`: cannot make a tensor from str",
+                     lambda: f(tensor(), **{name: "much"}))  # fmt: skip
     error_everywhere(TypeError, f"{op}: `input` is missing: got None", lambda: f(None))
     with pytest.raises(TypeError, match="positional argument"):
         f()
