@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import at_site
-from .graph import Node
+from .graph import Node, Samples
+from .opaque import compute
 from .plan import is_planned, plan_for
 from .program import Program, collect
-from .run import Run
+from .run import Run, release_inputs
 
 # The background thread looks for work this often, and starts when nothing was added since its last
 # look. Op calls follow each other in 10-20 µs, so a burst of calls is taken as one program; a
@@ -84,7 +85,7 @@ class Executor:
     def _is_known(self) -> bool:
         try:
             roots = live_sinks(self._pending[:])
-            return not roots or is_planned(collect(roots), fusion_enabled())
+            return not roots or is_planned(collect(unpicked(roots)[0]), fusion_enabled())
         except Exception:
             return True  # the flush will report it
 
@@ -96,9 +97,6 @@ class Executor:
         del self._pending[: len(pending)]
         roots = live_sinks(pending)
         if wanted is not None and all(r is not wanted for r in roots):
-            if wanted.promise is not None:
-                record, position = wanted.promise
-                record.mark_read(position)
             roots.append(wanted)
         if roots:
             self._run(roots)
@@ -117,8 +115,9 @@ class Executor:
                     self._run([root])
 
     def _run_together(self, roots: list[Node]) -> None:
+        roots, picked = unpicked(roots)
         program = collect(roots)
-        again = needed_again(program)
+        again = read_again(program)
         if again:
             program = collect([*roots, *again])
         plan, record = plan_for(program, fusion_enabled())
@@ -129,15 +128,39 @@ class Executor:
                 node.report = report
                 if node.storage is None:
                     node.promise = (record, p)
+        for node in reversed(picked):
+            node.storage = compute(node, list(node.inputs), None)
+            node.report = report
+            release_inputs(node)
 
 
-def needed_again(program: Program) -> list[Node]:
-    """Values that an earlier plan fused through, and that new calls read: now they are stored."""
+def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Results without those that only pick samples of other results; and these, outermost first.
+
+    Picking is no work, and a plan must not depend on how many samples are looked at.
+    """
+    wanted: list[Node] = []
+    picked: dict[int, Node] = {}
+    for root in roots:
+        while isinstance(root.static, Samples) and root.inputs[0].storage is None:
+            picked.pop(id(root), None)  # the last place: after all that pick from it
+            picked[id(root)] = root
+            root = root.inputs[0]
+        wanted.append(root)
+    return wanted, list(picked.values())
+
+
+def read_again(program: Program) -> list[Node]:
+    """Values that an earlier plan fused through and that are results now, or that new calls read.
+
+    The earlier plan's record learns of it; those that live are to be stored now.
+    """
     fused = {p for p, n in enumerate(program.nodes) if n.promise is not None and n.storage is None}
     if not fused:
         return []
     new = (inputs for p, inputs in enumerate(program.inputs) if p not in fused)
-    found = [program.nodes[i] for i in sorted({i for inputs in new for i in inputs if i in fused})]
+    read = fused & {*program.outputs, *(i for inputs in new for i in inputs)}
+    found = [program.nodes[p] for p in sorted(read)]
     for node in found:
         record, position = node.promise
         record.mark_read(position)

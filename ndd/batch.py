@@ -67,7 +67,7 @@ class Batch(Handle):
 
     @property
     def tensors(self) -> TensorList:
-        """The samples: `b.tensors[i]` is a Tensor, `b.tensors[1:3]` or `b.tensors[[2, 0]]` a Batch."""
+        """The samples: `b.tensors[i]` is a Tensor; `b.tensors[1:3]`, `b.tensors[[2, 0]]` Batches."""
         return TensorList(self)
 
     @property

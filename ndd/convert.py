@@ -215,13 +215,13 @@ def const_scalar(value: float | int | bool, dtype: DType) -> Node:
 
 @lru_cache(maxsize=8192)
 def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
-    return _const(_fit(value, dtype), dtype)
+    return const_array(_fit(value, dtype), dtype)
 
 
 @lru_cache(maxsize=4096)
 def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
     """A short list of numbers as a one-dimensional node."""
-    return _const(np.array([_fit(v, dtype) for v in values], dtype.np), dtype)
+    return const_array(np.array([_fit(v, dtype) for v in values], dtype.np), dtype)
 
 
 def _fit(value: Any, dtype: DType) -> Any:
@@ -235,7 +235,8 @@ def _fit(value: Any, dtype: DType) -> Any:
     return stored(np.asarray(value), dtype)
 
 
-def _const(array: Array, dtype: DType) -> Node:
+def const_array(array: Array, dtype: DType) -> Node:
+    """An array as a constant node, with memory of its own."""
     node = copy_arrays([array], dtype, None, batch=False)
     node.op = "const"
     return node

@@ -39,8 +39,8 @@ def to_torch(node: Node, shape: tuple[int, ...], copy: bool) -> Any:
         if not array.flags.writeable:
             array = array.copy()
         tensor = torch.from_numpy(array)
-        if node.dtype is dt.bfloat16:
-            tensor = tensor.view(torch.bfloat16)
+    if node.dtype is dt.bfloat16:
+        tensor = tensor.view(torch.bfloat16)
     return tensor.clone() if copy else tensor
 
 
@@ -138,4 +138,5 @@ def wrap_gpu(data: Any, layout: str | None) -> Node:
     storage = Storage(
         np.array([interface["data"][0]], np.int64), data, rows, rows is None, external=True
     )
+    storage.readonly = bool(interface["data"][1])
     return source(storage, shapes, found, check_layout(layout, len(shape)), False, ordinal)

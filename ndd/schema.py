@@ -183,7 +183,8 @@ def type_text(p: Param) -> str:
     """How a parameter's type is written in documentation."""
     if p.kind == "data":
         return "Tensor or Batch"
-    base = p.type if isinstance(p.type, str) else _TYPE_NAMES.get(p.type, getattr(p.type, "__name__", ""))
+    known = _TYPE_NAMES.get(p.type, getattr(p.type, "__name__", ""))
+    base = p.type if isinstance(p.type, str) else known
     if p.vector:
         base = f"{base} or {'nested ' if p.matrix else ''}sequence of {base}"
     return f"{base} or Tensor or Batch" if p.kind in ("arg", "geometry") else base

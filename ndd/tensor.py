@@ -101,14 +101,13 @@ class Tensor(Handle):
         return array.copy() if copy else array
 
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
+        if self.dtype is dt.bfloat16:  # which NumPy cannot export, and torch can
+            return self.torch().__dlpack__(**kwargs)
         if self._node.device is None:
-            array = self._host_array()
-            if self.dtype is dt.bfloat16:
-                return self.torch().__dlpack__(**kwargs)
-            return array.__dlpack__(**kwargs)
-        evaluate_node(self._node)
+            return self._host_array().__dlpack__(**kwargs)
         from .interop import gpu_dlpack
 
+        evaluate_node(self._node)
         return gpu_dlpack(self._node, stream, kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 
 import ndd
-from tests.helpers import arrays, nothing_planned, ragged, run_python, start_python
+from tests.helpers import arrays, nothing_planned, ragged, run_python, start_python, worker_held
 
+# Prints how many kernels were compiled, whether Numba was imported, and a result.
 JOB = """
     import sys
     import numpy as np
     import ndd
     from ndd.kernels import cpu_runtime
     x = ndd.batch([np.arange(60, dtype=np.uint8).reshape(4, 5, 3)] * 2, layout="HWC")
-    for mode in ndd.EvalMode:
-        with mode:
-            y = ndd.crop(ndd.flip(x), crop=(3, 3)) * ndd.batch([0.5, 2.0])
-            z = ndd.math.exp(ndd.math.sin(y))
-            total = float(np.asarray((z + ndd.flip(z)).tensors[1]).sum())
+    with ndd.EvalMode.deferred:
+        y = ndd.crop(ndd.flip(x), crop=(3, 3)) * ndd.batch([0.5, 2.0])
+        z = ndd.math.exp(ndd.math.sin(y))
+        total = float(np.asarray((z + ndd.flip(z)).tensors[1]).sum())
     print(cpu_runtime.compile_count, "numba" in sys.modules, repr(total))
 """
+KERNELS = {"flip_crop_mul_sin_exp__u8_f32", "flip_add__f32_f32"}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A cache that holds the kernels of JOB, and JOB's result."""
     folder = tmp_path_factory.mktemp("cache")
     compiled, has_numba, total = run_python(JOB, NDD_CACHE_DIR=str(folder)).split()
-    assert int(compiled) >= 5 and has_numba == "True"
+    assert int(compiled) == len(KERNELS) and has_numba == "True"
     return folder, total
 
 
@@ -50,36 +51,33 @@ def test_a_warm_start_compiles_nothing(warm: tuple[Path, str]) -> None:
 
 
 def test_files_have_names_and_can_be_read(warm: tuple[Path, str]) -> None:
-    sources = sorted((warm[0] / "cpu").glob("*.py"))
-    objects = sorted((warm[0] / "cpu").glob("*.o"))
-    assert len(sources) == len(objects) >= 5
-    names = {p.stem.rpartition("__")[0] for p in sources}
-    assert "sin_exp__f32_f32" in names and "flip_crop_mul__u8f32_f32" in names, names
-    text = next(p for p in sources if p.stem.startswith("sin_exp__")).read_text()
-    assert f"def {next(p for p in sources if p.stem.startswith('sin_exp__')).stem}(table" in text
-    assert not list((warm[0] / "cpu").glob(".*")), "a temporary file was left"
+    folder = warm[0] / "cpu"
+    sources = {p.stem.rpartition("__")[0]: p for p in folder.glob("*.py")}
+    assert sources.keys() == KERNELS
+    for path in sources.values():
+        assert f"def {path.stem}(table, begin, end):" in path.read_text()
+        assert len(list(folder.glob(f"{path.stem}.*.o"))) == 1
+    assert not list(folder.glob(".*")), "a temporary file was left"
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "changed", "text"])
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def flip_a_bit(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+@pytest.mark.parametrize("damages", [(cut, flip_a_bit), (lambda _: b"", lambda _: b"no object")])
 def test_damaged_files_are_compiled_again(
-    warm: tuple[Path, str], tmp_path: Path, damage: str
+    warm: tuple[Path, str], tmp_path: Path, damages: tuple[Any, Any]
 ) -> None:
     folder = copy_of(warm, tmp_path)
-    objects = sorted((folder / "cpu").glob("*.o"))
-    for path in objects:
-        data = path.read_bytes()
-        middle = len(data) // 2
-        path.write_bytes(
-            {
-                "truncated": data[:middle],
-                "empty": b"",
-                "changed": data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :],
-                "text": b"not an object",
-            }[damage]
-        )
-    compiled, _, total = run_python(JOB, NDD_CACHE_DIR=str(folder)).split()
-    assert int(compiled) == len(objects) and total == warm[1]
-    assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"0 False {total}"
+    for path, damage in zip(sorted((folder / "cpu").glob("*.o")), damages, strict=True):
+        path.write_bytes(damage(path.read_bytes()))
+    assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"2 True {warm[1]}"
+    assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"0 False {warm[1]}"
 
 
 def test_a_missing_source_does_not_matter(warm: tuple[Path, str], tmp_path: Path) -> None:
@@ -104,7 +102,7 @@ def test_a_cache_that_cannot_be_written(warm: tuple[Path, str], tmp_path: Path) 
     blocked = tmp_path / "file"
     blocked.write_text("")
     compiled, _, total = run_python(JOB, NDD_CACHE_DIR=str(blocked / "cache")).split()
-    assert int(compiled) >= 5 and total == warm[1]
+    assert int(compiled) == len(KERNELS) and total == warm[1]
 
 
 def test_a_read_only_cache_is_used(warm: tuple[Path, str], tmp_path: Path) -> None:
@@ -114,8 +112,6 @@ def test_a_read_only_cache_is_used(warm: tuple[Path, str], tmp_path: Path) -> No
         path.chmod(0o500 if path.is_dir() else 0o400)
     try:
         assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"0 False {warm[1]}"
-        (other,) = [p for p in (folder / "cpu").glob("sin_exp__*.o")]
-        assert os.stat(other).st_mode & 0o222 == 0
     finally:
         for path in paths:
             path.chmod(0o700)
@@ -129,7 +125,7 @@ def program(shapes: list[tuple[int, ...]], seed: int, value: float, window: tupl
     rng = np.random.default_rng(seed)
     x = ragged(shapes, seed=seed)
     x = ndd.flip(x, horizontal=ndd.batch(list(rng.integers(0, 2, n))), vertical=seed % 2)
-    x = ndd.crop(x, crop=window, crop_pos_x=value % 1.0)
+    x = ndd.crop(x, crop=window, crop_pos_x=min(abs(value), 1.0))
     x = ndd.brightness_contrast(x, brightness=value, contrast=ndd.batch(list(rng.random(n, np.float32))))
     x = ndd.color_twist(x, hue=value * 10)
     y = ndd.cast(x, dtype=ndd.float32) * value - ndd.tensor(rng.random(3, np.float32))
@@ -147,6 +143,14 @@ NUMBERS: list[Any] = [
 ]
 
 
+@pytest.fixture
+def whole_programs() -> Iterator[None]:
+    """Eager mode plans what is pending; a test that counts plans decides what that is."""
+    with worker_held():
+        yield
+
+
+@pytest.mark.usefixtures("whole_programs")
 def test_new_sizes_and_values_neither_compile_nor_plan(mode: str) -> None:
     arrays(program(*NUMBERS[0]))
     with nothing_planned():
@@ -154,6 +158,7 @@ def test_new_sizes_and_values_neither_compile_nor_plan(mode: str) -> None:
             assert all(a.size for a in arrays(program(*numbers)))
 
 
+@pytest.mark.usefixtures("whole_programs")
 def test_new_numbers_of_operators_neither_compile_nor_plan(mode: str) -> None:
     def loop(k: int) -> float:
         t = ndd.tensor(np.arange(6 + k, dtype=np.float32))
@@ -165,6 +170,7 @@ def test_new_numbers_of_operators_neither_compile_nor_plan(mode: str) -> None:
             assert loop(k) == pytest.approx((k * (k + 1) - k / 7) ** 2, rel=1e-5)
 
 
+@pytest.mark.usefixtures("whole_programs")
 def test_a_loop_plans_once(mode: str) -> None:
     x = ragged()
     arrays(ndd.flip(x) * 2.0 + 1.0)

@@ -428,6 +428,7 @@ def test_values_move_between_devices(simulated):
     assert ndd.zeros(shape=[2], device="gpu").device.device_type == "gpu"
     assert ndd.as_tensor(t, device="cpu").device.device_type == "cpu"
     half = ndd.tensor([1.5], dtype=ndd.bfloat16, device="gpu")
+    assert torch.from_dlpack(half).dtype is torch.bfloat16
     assert half.torch().dtype is torch.bfloat16 and half.item() == 1.5
     with pytest.raises(ValueError, match="same device"):
         ndd.batch([t, ndd.tensor([1.0, 2.0])])

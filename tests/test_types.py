@@ -327,7 +327,8 @@ def test_samples_are_selected(mode, pending):
                 assert isinstance(one, ndd.Tensor) and one.layout == "X"
                 assert values(one).tolist() == want[int(i)]
             for key, chosen in [
-                (slice(1, None), [1, 2]), (slice(None, None, -1), [2, 1, 0]), (slice(-2, 9), [1, 2]),
+                (slice(1, None), [1, 2]), (slice(None, None, -1), [2, 1, 0]),
+                (slice(-2, 9), [1, 2]),
             ]:  # fmt: skip
                 some = pick(key)
                 assert isinstance(some, ndd.Batch) and values(some) == [want[k] for k in chosen]

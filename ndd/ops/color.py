@@ -18,6 +18,8 @@ from ..schema import REQUIRED, arg, data, op, static
 
 FRAMES = "HWC FHWC DHWC"
 _DTYPE = "Element type of the result; the input's if omitted."
+_SHIFT = "Brightness offset; 1 is the whole range of the result's type."
+_CENTER = "Level that contrast leaves unchanged; the middle of the range if omitted."
 
 
 def f32(x: Expr) -> Expr:
@@ -42,13 +44,15 @@ ndd.brightness_contrast(img, brightness=1.5, contrast=0.5).shape
 def brightness_contrast(
     input=data("Images, sequences or volumes."),
     brightness=arg(float, 1.0, "Brightness multiplier."),
-    brightness_shift=arg(float, 0.0, "Brightness offset; 1 is the whole range of the result's type."),
+    brightness_shift=arg(float, 0.0, _SHIFT),
     contrast=arg(float, 1.0, "Contrast multiplier."),
-    contrast_center=arg(float, None, "Level that contrast leaves unchanged; the middle of the range if omitted."),
+    contrast_center=arg(float, None, _CENTER),
     dtype=static(DType, None, _DTYPE),
 ):  # fmt: skip
     """Scale the contrast around a centre, then brightness, then shift."""
-    center = ex.lift(_middle(input.dtype), dt.float32) if contrast_center is None else contrast_center
+    center = (
+        ex.lift(_middle(input.dtype), dt.float32) if contrast_center is None else contrast_center
+    )
     scale = brightness * contrast
     offset = brightness_shift * _full_range(dtype) + brightness * (center - contrast * center)
     return f32(input) * scale + offset
@@ -58,7 +62,9 @@ def brightness_contrast(
 def brightness(
     input=data("Images, sequences or volumes."),
     brightness=arg(float, 1.0, "Brightness multiplier."),
-    brightness_shift=arg(float, 0.0, "Brightness offset; 1 is the whole range of the result's type."),
+    brightness_shift=arg(
+        float, 0.0, "Brightness offset; 1 is the whole range of the result's type."
+    ),
     dtype=static(DType, None, _DTYPE),
 ):
     """Scale and shift intensities."""
@@ -69,11 +75,13 @@ def brightness(
 def contrast(
     input=data("Images, sequences or volumes."),
     contrast=arg(float, 1.0, "Contrast multiplier."),
-    contrast_center=arg(float, None, "Level left unchanged; the middle of the range if omitted."),
+    contrast_center=arg(float, None, _CENTER),
     dtype=static(DType, None, _DTYPE),
 ):
     """Scale the distance of intensities from a centre."""
-    center = ex.lift(_middle(input.dtype), dt.float32) if contrast_center is None else contrast_center
+    center = (
+        ex.lift(_middle(input.dtype), dt.float32) if contrast_center is None else contrast_center
+    )
     return f32(input) * contrast + (center - contrast * center)
 
 
@@ -86,6 +94,7 @@ _RGB = (
     (0.9996248483657837, -0.2722744643688202, -0.6474512815475464),
     (1.0028122663497925, -1.1068480014801025, 1.705405592918396),
 )
+
 
 def _twist(
     hue: Expr | None, saturation: Expr | None, before: Expr | None = None, after: Expr | None = None
@@ -123,12 +132,16 @@ def _mix_channels(x: Expr, matrix: list[list[Expr]]) -> Expr:
 def _by_channel(values: Sequence[Expr]) -> Expr:
     """One of three values, by the position on the channel axis."""
     channel = ex.index(-1)
-    return ex.select(ex.eq(channel, 0), values[0], ex.select(ex.eq(channel, 1), values[1], values[2]))
+    return ex.select(
+        ex.eq(channel, 0), values[0], ex.select(ex.eq(channel, 1), values[1], values[2])
+    )
 
 
 _HUE = "Hue change, in degrees."
 _SATURATION = "Saturation multiplier."
-_IMAGE_TYPE = static(DALIImageType, DALIImageType.RGB, "Colour space; accepted, and without effect.")
+_IMAGE_TYPE = static(
+    DALIImageType, DALIImageType.RGB, "Colour space; accepted, and without effect."
+)
 
 
 @op.pointwise(layouts=FRAMES, needs_channels=3, rejects="bool")
@@ -207,7 +220,9 @@ def _rgb_to_ycbcr(r: Expr, g: Expr, b: Expr) -> list[Expr]:
 def _ycbcr_to_rgb(y: Expr, cb: Expr, cr: Expr) -> list[Expr]:
     luma = (f32(y) - 16.0) * (1 / _TO_STUDIO)
     blue, red = f32(cb) - 128.0, f32(cr) - 128.0
-    green = luma - (1.772 * 0.114 / 0.587 / _CHROMA) * blue - (1.402 * 0.299 / 0.587 / _CHROMA) * red
+    green = (
+        luma - (1.772 * 0.114 / 0.587 / _CHROMA) * blue - (1.402 * 0.299 / 0.587 / _CHROMA) * red
+    )
     return [_u8(luma + (1.402 / _CHROMA) * red), _u8(green), _u8(luma + (1.772 / _CHROMA) * blue)]
 
 
@@ -242,11 +257,15 @@ def _in_colour_space(x: Expr, source: str, target: str) -> Expr:
 
 @op.graph(
     layouts="FDHWC FHWC DHWC HWC",
-    sample="image = ndd.zeros(shape=[4, 4, 3], dtype=ndd.uint8, layout='HWC')\nndd.color_space_conversion(image, image_type='RGB', output_type='GRAY').shape\n=(4, 4, 1)",
+    sample="""image = ndd.zeros(shape=[4, 4, 3], dtype=ndd.uint8, layout='HWC')
+ndd.color_space_conversion(image, image_type='RGB', output_type='GRAY').shape
+=(4, 4, 1)""",
 )  # fmt: skip
 def color_space_conversion(
     input=data("Images, sequences or volumes of uint8."),
-    image_type=static(DALIImageType, REQUIRED, "Colour space of the input: RGB, BGR, GRAY or YCbCr."),
+    image_type=static(
+        DALIImageType, REQUIRED, "Colour space of the input: RGB, BGR, GRAY or YCbCr."
+    ),
     output_type=static(DALIImageType, REQUIRED, "Colour space of the result."),
 ):
     """Convert between RGB, BGR, grey and YCbCr (BT.601, studio range)."""

@@ -28,7 +28,8 @@ def _filled(name: str, value: Node, shapes: Shapes, layout: str | None, batch: b
 
 
 def _constant(
-    name: str, number: int, shape, dtype: DType, layout: str | None, count: int | None, ordinal: int | None
+    name: str, number: int, shape, dtype: DType, layout: str | None, count: int | None,
+    ordinal: int | None,
 ) -> Node:  # fmt: skip
     if shape is None:
         shape = np.zeros((1, 0), np.int64)
@@ -72,7 +73,9 @@ def full(
         shape = np.zeros((1, 0), np.int64)
     shapes = _shapes(shape, x.count)
     if x.rank > shapes.rank:
-        raise ValueError(f"`fill_value` has {x.rank} dimensions, more than the shape's {shapes.rank}")
+        raise ValueError(
+            f"`fill_value` has {x.rank} dimensions, more than the shape's {shapes.rank}"
+        )
     _check_fits(x, shapes)
     return _filled("full", x, shapes, layout, x.batch)
 
@@ -82,7 +85,8 @@ def _check_fits(value: Node, shapes: Shapes) -> None:
         mine, wanted = value.shapes.rows, shapes.rows[:, shapes.rank - value.rank :]
         if bool(((mine != 1) & (mine != wanted)).any()):
             raise ValueError(
-                f"`fill_value` of shape {value.shapes.tuples[0]} cannot be broadcast to {shapes.tuples[0]}"
+                f"`fill_value` of shape {value.shapes.tuples[0]} cannot be broadcast to "
+                f"{shapes.tuples[0]}"
             )
 
 
@@ -130,7 +134,10 @@ def ones_like(
 
 
 @op.graph(
-    sample="video = ndd.zeros(shape=[5, 8, 8, 3], layout='FHWC')\nfirst, last = ndd.element_extract(video, element_map=[0, 4])\nlast.shape\n=(8, 8, 3)",
+    sample="""video = ndd.zeros(shape=[5, 8, 8, 3], layout='FHWC')
+first, last = ndd.element_extract(video, element_map=[0, 4])
+last.shape
+=(8, 8, 3)""",
 )  # fmt: skip
 def element_extract(
     input=data("Sequences: the first axis is taken apart."),
@@ -157,8 +164,9 @@ def _frame(x: Node, k: int) -> Node:
     start = np.zeros((1, x.rank), np.int64)
     start[0, 0] = k
     layout = x.layout[1:] if x.layout else None
-    return build.index_axes("element_extract", x, start, np.ones_like(start), x.shapes.rows, [0], [0], [],
-                            layout or None, x.batch)  # fmt: skip
+    return build.index_axes(
+        "element_extract", x, start, np.ones_like(start), x.shapes.rows, [0], [0], [], layout, x.batch
+    )
 
 
 @op.graph(
@@ -166,7 +174,7 @@ def _frame(x: Node, k: int) -> Node:
 )  # fmt: skip
 def permute_batch(
     input=data("A batch."),
-    indices=geometry(int, REQUIRED, "Sample of the input for every sample of the result.", vector=True),
+    indices=geometry(int, REQUIRED, "Which samples, in order; as many as there are.", vector=True),
 ):
     """Samples of a batch in another order."""
     chosen = indices.reshape(-1)
@@ -175,7 +183,9 @@ def permute_batch(
     bad = np.flatnonzero((chosen < 0) | (chosen >= input.count))
     if len(bad):
         k = int(bad[0])
-        raise IndexError(f"indices[{k}] = {int(chosen[k])} is out of range for a batch of {input.count}")
+        raise IndexError(
+            f"indices[{k}] = {int(chosen[k])} is out of range for a batch of {input.count}"
+        )
     return build.choose("permute_batch", input, chosen.astype(np.int64), input.batch)
 
 

@@ -564,7 +564,9 @@ def _normalized(x: Expr, mean: Expr, std: Expr, scale: Expr, shift: Expr, dtype:
 
 @op.graph(
     layouts=CROPPED, rejects="bool",
-    sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\nndd.crop_mirror_normalize(image, crop=[4, 6], mean=[124], std=[58]).shape\n=(3, 4, 6)",
+    sample="""image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')
+ndd.crop_mirror_normalize(image, crop=[4, 6], mean=[124], std=[58]).shape
+=(3, 4, 6)""",
 )  # fmt: skip
 def crop_mirror_normalize(
     input=data("Images, sequences or volumes."),
@@ -614,7 +616,9 @@ def _output_layout(layout: str, wanted: str) -> str:
         rest = layout.replace("C", "")
         first = min(rest.index(n) for n in "DHW" if n in rest)
         return rest[:first] + "C" + rest[first:]
-    raise ValueError(f"`output_layout` {wanted!r} is not a permutation of the input's layout {layout!r}")
+    raise ValueError(
+        f"`output_layout` {wanted!r} is not a permutation of the input's layout {layout!r}"
+    )
 
 
 def _normalize(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: DType) -> Node:
@@ -623,7 +627,9 @@ def _normalize(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: 
     _check_per_channel("std", std.shapes.rows, x, channel)
     inputs = [x, mean, std, scale, shift]
     axes = [tuple(range(x.rank)), *((channel,) * v.rank for v in inputs[1:])]
-    return build.pointwise("crop_mirror_normalize", _normalized, inputs, axes, x.shapes, x.layout, (dtype,))
+    return build.pointwise(
+        "crop_mirror_normalize", _normalized, inputs, axes, x.shapes, x.layout, (dtype,)
+    )
 
 
 def _check_per_channel(name: str, lengths, x: Node, axis: int) -> None:
@@ -632,7 +638,7 @@ def _check_per_channel(name: str, lengths, x: Node, axis: int) -> None:
     if wrong.any():
         s = int(np.flatnonzero(wrong)[0])
         raise ValueError(
-            f"`{name}` has {int(lengths[min(s, len(lengths) - 1), 0])} values, but sample {s} of shape "
+            f"`{name}` has {int(lengths[s % len(lengths), 0])} values, but sample {s} of shape "
             f"{x.shapes.tuples[s]} has {x.shapes.tuples[s][axis]} channels"
         )
 
@@ -669,7 +675,9 @@ def _erased(x: Expr, bounds: Expr, fill: Expr, regions: int, axes: tuple[int, ..
 
 @op.graph(
     rejects="bool",
-    sample="image = ndd.ones(shape=[8, 8, 3], layout='HWC')\nndd.erase(image, anchor=[2, 2], shape=[3, 3]).shape\n=(8, 8, 3)",
+    sample="""image = ndd.ones(shape=[8, 8, 3], layout='HWC')
+ndd.erase(image, anchor=[2, 2], shape=[3, 3]).shape
+=(8, 8, 3)""",
 )  # fmt: skip
 def erase(
     input=data("Any tensor with a layout."),
@@ -677,7 +685,7 @@ def erase(
     axes=static("ints", None, "Axes of the regions; all but C, in the layout's order, if omitted."),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     centered_anchor=static(bool, False, "Whether `anchor` is the middle of a region."),
-    fill_value=geometry(float, (0.0,), "Value of erased elements, or one per channel.", vector=True),
+    fill_value=geometry(float, (0.0,), "Value to write, or one per channel.", vector=True),
     normalized=static(bool, None, "Whether `anchor` and `shape` are relative to the extents."),
     normalized_anchor=static(bool, None, "Whether `anchor` is relative to the extents."),
     normalized_shape=static(bool, None, "Whether `shape` is relative to the extents."),
@@ -695,7 +703,9 @@ def erase(
         raise ValueError("`normalized` excludes `normalized_anchor` and `normalized_shape`")
     if not anchor.shape[1]:
         return build.copy("erase", x)
-    relative = [v if v is not None else bool(normalized) for v in (normalized_anchor, normalized_shape)]
+    relative = [
+        bool(normalized if v is None else v) for v in (normalized_anchor, normalized_shape)
+    ]
     bounds = _region_bounds(x, chosen, anchor, shape, relative, centered_anchor)
     regions = bounds.shape[1] // (2 * len(chosen))
     table = beside(convert.copy_arrays(list(bounds.astype(np.int32)), dt.int32, None, x.batch), x)

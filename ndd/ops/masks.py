@@ -69,13 +69,13 @@ def grid_mask(
 MAX_KEY = 0xFFFF
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)  # up to 256 KB each
 def _table(keys: tuple[int, ...], values: tuple[float, ...], default: float) -> Node:
     """The values of keys 0, 1, … up to the largest key, then the default."""
     with np.errstate(over="ignore"):
         entries = np.full(max(keys, default=-1) + 2, default, np.float32)
         entries[list(keys)] = values
-    return convert.const_vector(tuple(entries.tolist()), dt.float32)
+    return convert.const_array(entries, dt.float32)
 
 
 def _looked_up(x: Expr, table: Expr, last: Expr, dtype: DType) -> Expr:
@@ -110,7 +110,9 @@ def lookup_table(
     inputs = [input, beside(table, input), beside(last, input)]
     axes = [tuple(range(input.rank)), (), ()]
     kind = output_dtype or dtype
-    return build.pointwise("lookup_table", _looked_up, inputs, axes, input.shapes, input.layout, (kind,))
+    return build.pointwise(
+        "lookup_table", _looked_up, inputs, axes, input.shapes, input.layout, (kind,)
+    )
 
 
 def _hot(x: Expr, on: Expr, off: Expr, axis: int) -> Expr:
@@ -156,7 +158,9 @@ def one_hot(
         old = x.layout or ""
         layout = old[:place] + axis_name + old[place:]
     shapes = Shapes(np.insert(x.shapes.rows, place, num_classes, axis=1))
-    on, off = (beside(convert.const_scalar(c_cast(v, dtype), dtype), x) for v in (on_value, off_value))
+    on, off = (
+        beside(convert.const_scalar(c_cast(v, dtype), dtype), x) for v in (on_value, off_value)
+    )
     axes = [tuple(a for a in range(x.rank + 1) if a != place), (), ()]
     return build.pointwise("one_hot", _hot, [x, on, off], axes, shapes, layout, (place,))
 
@@ -202,7 +206,9 @@ def coord_flip(
         raise ValueError(f"points have {most} coordinates, `layout` {order!r} names {len(order)}")
     inputs = [input, flip_x, flip_y, flip_z, center_x, center_y, center_z]
     axes = [(0, 1), *[()] * 6]
-    return build.pointwise("coord_flip", _mirrored, inputs, axes, input.shapes, input.layout, (order,))
+    return build.pointwise(
+        "coord_flip", _mirrored, inputs, axes, input.shapes, input.layout, (order,)
+    )
 
 
 def _mapped(x: Expr, matrix: Expr, offset: Expr, columns: int, width: int, dtype: DType) -> Expr:
@@ -235,7 +241,9 @@ MAX_COORDINATES = 6
 )  # fmt: skip
 def coord_transform(
     input=data("Points along the last axis."),
-    M=arg(float, None, "Matrix, its values row by row, or a multiple of the identity.", matrix=True),
+    M=arg(
+        float, None, "Matrix, its values row by row, or a multiple of the identity.", matrix=True
+    ),
     MT=arg(float, None, "Matrix with the offset as its last column.", matrix=True),
     T=arg(float, None, "Offset: a number or one per coordinate.", vector=True),
     dtype=static(DType, dt.float32, "Element type of the result: float32 or the input's."),
@@ -261,7 +269,9 @@ def coord_transform(
         matrix, rows = _flat_matrix(name, matrix, width)
         _check_coordinates("results", rows)
     if offset.rank and bool(((offset.shapes.rows != 1) & (offset.shapes.rows != rows)).any()):
-        raise ValueError(f"`T` has {offset.shapes.tuples[0][0]} values, the result has {rows} coordinates")
+        raise ValueError(
+            f"`T` has {offset.shapes.tuples[0][0]} values, the result has {rows} coordinates"
+        )
     extents = np.array(x.shapes.rows)
     extents[:, -1] = rows
     axes = [tuple(range(x.rank)), (), (x.rank - 1,) * offset.rank]

@@ -47,12 +47,14 @@ def same_everywhere(program: Callable[[], Any]) -> list[Result]:
 def _assert_same(first: list[Result], second: list[Result], where: str) -> None:
     assert len(first) == len(second), where
     for a, b in zip(first, second, strict=True):
-        assert (a.batch, a.shapes, a.dtype, a.layout) == (b.batch, b.shapes, b.dtype, b.layout), where
+        assert (a.batch, a.shapes, a.dtype, a.layout) == (b.batch, b.shapes, b.dtype, b.layout), (
+            where
+        )
         assert [x.tobytes() for x in a.arrays] == [x.tobytes() for x in b.arrays], where
 
 
 def error_everywhere(kind: type[Exception], text: str, program: Callable[[], Any]) -> None:
-    """The call raises in all modes, with this text, the op's name and this very line of the test."""
+    """The call raises in all modes, with this text, the op's name and a line of the test."""
     messages = set()
     for mode in MODES:
         with mode, pytest.raises(kind) as caught:

@@ -6,10 +6,10 @@
     check("cat", left, right, axis=1)
     check_program("add", lambda lib, x, y: x + y, xs, ys)
 
-An input is a list of NumPy arrays (a ragged batch; its first array alone if `batch=False`), or a single
-array (a tensor). Arguments are plain numbers, strings and lists, which upstream treats as constants;
-NumPy arrays (a tensor); or `per_sample` (a batch). Types and colour spaces are given by name. `layout` is
-that of the inputs; an op's own argument of that name goes into `arguments`.
+An input is a list of NumPy arrays (a ragged batch; its first array alone if `batch=False`), or a
+single array (a tensor). Arguments are plain numbers, strings and lists, which upstream treats as
+constants; NumPy arrays (a tensor); or `per_sample` (a batch). Types and colour spaces are given by
+name. `layout` is that of the inputs; an op's own argument of that name goes into `arguments`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _call(lib: Any, op: str, inputs: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _call_with_literals(function: Any, inputs: list[Any], arguments: dict[str, Any]) -> Any:
-    """Upstream reads the caller's source to tell constants from tensors, so there has to be some."""
+    """Upstream reads the caller's source to tell constants from tensors, so there must be some."""
     names: dict[str, Any] = {"function": function}
     parts = []
     for i, value in enumerate(inputs):
@@ -192,7 +192,7 @@ def check_program(
     max_off: float = MAX_OFF,
     rtol: float = RTOL,
 ) -> list[Result]:
-    """`program(library, *inputs)` gives the same with both libraries: operators, indexing, methods."""
+    """`program(library, *inputs)` gives the same with both: operators, indexing, methods."""
     with upstream.EvalMode.sync_cpu:
         want = _results(program(upstream, *_inputs(upstream, inputs, layout, batch)))
     got = _results(program(ndd, *_inputs(ndd, inputs, layout, batch)))
@@ -211,7 +211,7 @@ def compare(
     """Equal kind, shapes, type and layout, and equal values:
 
     integers exactly, or (`exact=False`) off by one in at most `max_off` of them; floats within
-    `rtol` of the oracle's value; float16 within one unit, since upstream rounds ties away from zero.
+    `rtol` of the oracle's value; float16 within one unit, since upstream rounds ties away from 0.
     """
     assert len(got) == len(want), f"{op}: {len(got)} outputs, the oracle has {len(want)}"
     for ours, theirs in zip(got, want, strict=True):
@@ -243,8 +243,8 @@ def _compare_values(
     if bad.any():
         k = int(np.flatnonzero(bad)[0])
         raise AssertionError(
-            f"{op}: {int(bad.sum())} of {bad.size} values of type {ours.dtype} differ, the first at flat "
-            f"position {k}: {got[k]!r}, the oracle has {want[k]!r}"
+            f"{op}: {int(bad.sum())} of {bad.size} values of type {ours.dtype} differ, the first "
+            f"at flat position {k}: {got[k]!r}, the oracle has {want[k]!r}"
         )
 
 

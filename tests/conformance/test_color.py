@@ -43,11 +43,27 @@ def images(dtype="uint8", channels=3, lead=(), sizes=SIZES):
 
 
 # every pair of types for one op of a family, the ends of the range for the others
-INTENSITY_TYPES = [("float32", "uint8"), ("int16", None), ("uint8", "float32"), ("int32", "int16"),
-                   ("uint8", None), ("int16", "uint8"), ("int32", None), ("float32", None),
-                   ("float32", "int32")]  # fmt: skip
-CHROMA_TYPES = [("float32", "float32"), ("uint8", "float16"), ("int16", None), ("int32", "int32"),
-                ("uint8", None), ("float16", None), ("float32", None), ("float32", "int16")]  # fmt: skip
+INTENSITY_TYPES = [
+    ("float32", "uint8"),
+    ("int16", None),
+    ("uint8", "float32"),
+    ("int32", "int16"),
+    ("uint8", None),
+    ("int16", "uint8"),
+    ("int32", None),
+    ("float32", None),
+    ("float32", "int32"),
+]
+CHROMA_TYPES = [
+    ("float32", "float32"),
+    ("uint8", "float16"),
+    ("int16", None),
+    ("int32", "int32"),
+    ("uint8", None),
+    ("float16", None),
+    ("float32", None),
+    ("float32", "int16"),
+]
 
 
 @pytest.mark.parametrize(
@@ -146,9 +162,12 @@ def test_color_space_of_nothing():
     args = dict(image_type="RGB", output_type="GRAY")
     (result,) = ndd_call("color_space_conversion", images(sizes=[(0, 4), (2, 2)]), **args)
     assert result.shapes == [(0, 4, 1), (2, 2, 1)]
-    assert result.arrays[1].tolist() == oracle_call(
-        "color_space_conversion", images(sizes=[(0, 4), (2, 2)])[1:], **args
-    )[0].arrays[0].tolist()
+    assert (
+        result.arrays[1].tolist()
+        == oracle_call("color_space_conversion", images(sizes=[(0, 4), (2, 2)])[1:], **args)[0]
+        .arrays[0]
+        .tolist()
+    )
 
 
 # -- however it runs -----------------------------------------------------------------------------
@@ -189,18 +208,34 @@ def test_errors(op):
         return ndd.tensor(x, layout=layout)
 
     allowed = "allowed layouts: HWC, FHWC, DHWC"
-    error_everywhere(ValueError, f"{op}: the layout 'CHW' does not match any of the {allowed}",
-                     lambda: f(tensor(layout="CHW")))  # fmt: skip
-    error_everywhere(ValueError, f"{op}: the number of dimensions 2 does not match any of the {allowed}",
-                     lambda: f(tensor(IMAGE[0], None)))  # fmt: skip
-    error_everywhere(TypeError, f"{op}: element type bool is not supported",
-                     lambda: f(tensor(IMAGE > 0)))  # fmt: skip
-    error_everywhere(ValueError, f"{op}: Inconsistent batch size: 2 != 3",
-                     lambda: f(ndd.batch([IMAGE] * 2), **{name: ndd.batch([1.0, 2.0, 3.0])}))  # fmt: skip
-    error_everywhere(ValueError, f"argument `{name}` must be a number or one number per sample, got shape (2,)",
-                     lambda: f(tensor(), **{name: [1.0, 2.0]}))  # fmt: skip
-    error_everywhere(TypeError, f"{op}: argument `{name}`: cannot make a tensor from str",
-                     lambda: f(tensor(), **{name: "much"}))  # fmt: skip
+    error_everywhere(
+        ValueError,
+        f"{op}: the layout 'CHW' does not match any of the {allowed}",
+        lambda: f(tensor(layout="CHW")),
+    )
+    error_everywhere(
+        ValueError,
+        f"{op}: the number of dimensions 2 does not match any of the {allowed}",
+        lambda: f(tensor(IMAGE[0], None)),
+    )
+    error_everywhere(
+        TypeError, f"{op}: element type bool is not supported", lambda: f(tensor(IMAGE > 0))
+    )
+    error_everywhere(
+        ValueError,
+        f"{op}: Inconsistent batch size: 2 != 3",
+        lambda: f(ndd.batch([IMAGE] * 2), **{name: ndd.batch([1.0, 2.0, 3.0])}),
+    )
+    error_everywhere(
+        ValueError,
+        f"argument `{name}` must be a number or one number per sample, got shape (2,)",
+        lambda: f(tensor(), **{name: [1.0, 2.0]}),
+    )
+    error_everywhere(
+        TypeError,
+        f"{op}: argument `{name}`: cannot make a tensor from str",
+        lambda: f(tensor(), **{name: "much"}),
+    )
     error_everywhere(TypeError, f"{op}: `input` is missing: got None", lambda: f(None))
     with pytest.raises(TypeError, match="positional argument"):
         f()
@@ -215,18 +250,39 @@ def test_errors(op):
 def test_color_space_errors():
     f, T = ndd.color_space_conversion, ndd.types.DALIImageType
     image = ndd.tensor(IMAGE, layout="HWC")
-    error_everywhere(ValueError, "conversion from RGB to RGB is not supported",
-                     lambda: f(image, image_type=T.RGB, output_type=T.RGB))  # fmt: skip
-    error_everywhere(ValueError, "conversion from RGB to ANY_DATA is not supported",
-                     lambda: f(image, image_type=T.RGB, output_type=T.ANY_DATA))  # fmt: skip
-    error_everywhere(ValueError, "GRAY images have 1 channels, sample 0 of shape (4, 5, 3) has 3",
-                     lambda: f(image, image_type=T.GRAY, output_type=T.RGB))  # fmt: skip
-    error_everywhere(TypeError, "only uint8 images can be converted, got f32",
-                     lambda: f(ndd.tensor(IMAGE.astype(np.float32)), image_type=T.RGB, output_type=T.GRAY))  # fmt: skip
-    error_everywhere(ValueError, "the layout 'CHW' does not match any of the allowed layouts",
-                     lambda: f(ndd.tensor(IMAGE, layout="CHW"), image_type=T.RGB, output_type=T.GRAY))  # fmt: skip
-    error_everywhere(ValueError, "argument `output_type` must be one of RGB, BGR, GRAY, YCbCr",
-                     lambda: f(image, image_type=T.RGB, output_type="CMYK"))  # fmt: skip
-    error_everywhere(TypeError, "argument `output_type` is required",
-                     lambda: f(image, image_type=T.RGB, output_type=None))  # fmt: skip
+    error_everywhere(
+        ValueError,
+        "conversion from RGB to RGB is not supported",
+        lambda: f(image, image_type=T.RGB, output_type=T.RGB),
+    )
+    error_everywhere(
+        ValueError,
+        "conversion from RGB to ANY_DATA is not supported",
+        lambda: f(image, image_type=T.RGB, output_type=T.ANY_DATA),
+    )
+    error_everywhere(
+        ValueError,
+        "GRAY images have 1 channels, sample 0 of shape (4, 5, 3) has 3",
+        lambda: f(image, image_type=T.GRAY, output_type=T.RGB),
+    )
+    error_everywhere(
+        TypeError,
+        "only uint8 images can be converted, got f32",
+        lambda: f(ndd.tensor(IMAGE.astype(np.float32)), image_type=T.RGB, output_type=T.GRAY),
+    )
+    error_everywhere(
+        ValueError,
+        "the layout 'CHW' does not match any of the allowed layouts",
+        lambda: f(ndd.tensor(IMAGE, layout="CHW"), image_type=T.RGB, output_type=T.GRAY),
+    )
+    error_everywhere(
+        ValueError,
+        "argument `output_type` must be one of RGB, BGR, GRAY, YCbCr",
+        lambda: f(image, image_type=T.RGB, output_type="CMYK"),
+    )
+    error_everywhere(
+        TypeError,
+        "argument `output_type` is required",
+        lambda: f(image, image_type=T.RGB, output_type=None),
+    )
     check("color_space_conversion", images(), layout="HWC", image_type="RGB", output_type="GRAY")

@@ -1,0 +1,50 @@
+"""Random programs of 1 to 12 calls: the same bits fused, op by op, and in every mode.
+
+`NDD_STRESS=1` runs 10,000 of them, `NDD_PROGRAMS=n` runs n.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import ndd
+from tests import programs
+from tests.helpers import assert_same, worker_held
+
+EXAMPLES = int(os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 60))
+
+
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=EXAMPLES <= 100,
+    database=None,
+    deadline=None,  # a new program compiles new kernels
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate, *((Phase.shrink,) if EXAMPLES <= 100 else ())),
+)
+@given(data=st.data())
+def test_fused_equals_op_by_op(data: st.DataObject) -> None:
+    length = data.draw(st.integers(1, 12))
+    program = programs.make(lambda n: data.draw(st.integers(0, n - 1)), length)
+    check(program)
+
+
+def check(program: programs.Program) -> None:
+    """Op by op, then fused: deferred twice (the second plan knows what was read) and eager."""
+    with pytest.MonkeyPatch.context() as patch, ndd.EvalMode.deferred:
+        patch.setenv("NDD_FUSION", "0")
+        wanted = programs.run(program)
+    for mode in (ndd.EvalMode.deferred, ndd.EvalMode.deferred, ndd.EvalMode.sync_cpu):
+        with mode:
+            compare(program, wanted, mode.name)
+    with ndd.EvalMode.eager, worker_held():
+        compare(program, wanted, "eager")
+
+
+def compare(program: programs.Program, wanted: list[list[object]], mode: str) -> None:
+    for k, (got, want) in enumerate(zip(programs.run(program), wanted, strict=True)):
+        assert_same(got, want, f"{mode}, result {k} of\n{program}\n")
