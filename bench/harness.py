@@ -59,7 +59,8 @@ def compare(
             busy[name] |= _other_cpu_seconds() - other > 0.1 * elapsed
             times[name].append(elapsed / calls[name])
     return [
-        Row(workload, n, median(t), (max(t) - min(t)) / median(t), busy[n]) for n, t in times.items()
+        Row(workload, n, median(t), (max(t) - min(t)) / median(t), busy[n])
+        for n, t in times.items()
     ]
 
 
@@ -99,7 +100,9 @@ def record(rows: list[Row]) -> None:
     with RESULTS.open("a", newline="") as f:
         out = csv.writer(f)
         if new:
-            out.writerow(["date", "commit", "machine", "workload", "name", "seconds", "spread", "busy"])
+            out.writerow(
+                ["date", "commit", "machine", "workload", "name", "seconds", "spread", "busy"]
+            )
         for r in rows:
             day = time.strftime("%Y-%m-%d")
             out.writerow([day, commit, machine(), r.workload, r.name, f"{r.seconds:.6g}",

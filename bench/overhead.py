@@ -1,4 +1,4 @@
-"""Cost of one op call in Python on a tiny batch (8 images of 4×4×3), in each mode, beside the oracle."""
+"""Cost of one op call on a tiny batch (8 images of 4×4×3), in each mode, beside the oracle."""
 
 from __future__ import annotations
 

@@ -110,8 +110,14 @@ def main(threads: int = 1, rounds: int = 7) -> list[Row]:
     rows: list[Row] = []
     for name, images in (("u8", bytes_), ("f32", floats)):
         ours = np.asarray(library_chain(ndd, ndd.batch([images[0]])).tensors[0])
-        assert np.allclose(ours.astype(np.float32), numpy_chain(images[0]).astype(np.float32), atol=4e-3)
-        part = compare(f"pointwise chain from {name}, {threads} thread(s)", contestants(images, threads), rounds)
+        assert np.allclose(
+            ours.astype(np.float32), numpy_chain(images[0]).astype(np.float32), atol=4e-3
+        )
+        part = compare(
+            f"pointwise chain from {name}, {threads} thread(s)",
+            contestants(images, threads),
+            rounds,
+        )
         show(part, "oracle")
         rows += part
     part = compare("linear chain f32, 1 thread", copy_contestants(), rounds)

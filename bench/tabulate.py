@@ -70,7 +70,10 @@ def main() -> list[object]:
         spec = chain(length, gamma)
         for n in (128, 256, 512, 1024, 2048, 4096):
             direct, table = (nanoseconds(spec, n, t) for t in (False, True))
-            print(f"  cost {ex.cost(spec.values[0]):4d}, {n:5d} elements: {direct:8.0f} {table:8.0f} ns")
+            print(
+                f"  cost {ex.cost(spec.values[0]):4d}, {n:5d} elements: "
+                f"{direct:8.0f} {table:8.0f} ns"
+            )
     return []
 
 

@@ -92,9 +92,7 @@ def view(
         moved = range(rank) if offset is not None else ()
     unit = tuple(d not in stepped for d in range(rank))
     still = tuple(d not in moved and u for d, u in zip(range(rank), unit, strict=True))
-    static = intern(
-        View(axes, unit, still, shapes.rank, checked, fill_axes, onto, relabel)
-    )
+    static = intern(View(axes, unit, still, shapes.rank, checked, fill_axes, onto, relabel))
     params = (step, offset)
     if offset is None:
         # one object for all: views that move nothing can be merged by identity

@@ -151,20 +151,19 @@ def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:
 
 
 def read_again(program: Program) -> list[Node]:
-    """Values that an earlier plan fused through and that are results now, or that new calls read.
+    """If a value is read that an earlier plan fused through: all such values that still live.
 
-    The earlier plan's record learns of it; those that live are to be stored now.
+    The earlier plan's record learns which one it was, for the next iteration. This time all of
+    them are stored, so that reading one after the other computes nothing twice.
     """
     fused = {p for p, n in enumerate(program.nodes) if n.promise is not None and n.storage is None}
     if not fused:
         return []
     new = (inputs for p, inputs in enumerate(program.inputs) if p not in fused)
-    read = fused & {*program.outputs, *(i for inputs in new for i in inputs)}
-    found = [program.nodes[p] for p in sorted(read)]
-    for node in found:
-        record, position = node.promise
+    for p in fused & {*program.outputs, *(i for inputs in new for i in inputs)}:
+        record, position = program.nodes[p].promise
         record.mark_read(position)
-    return [n for n in found if n.is_live()]
+    return [program.nodes[p] for p in sorted(fused) if program.nodes[p].is_live()]
 
 
 def live_sinks(pending: list[Node]) -> list[Node]:

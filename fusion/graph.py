@@ -27,7 +27,8 @@ class Shapes:
     """Shapes of all samples as one int64 array [samples, rank]; results are cached."""
 
     __slots__ = (
-        "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes", "count", "rank", "rows",
+        "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
+        "count", "rank", "rows",
     )  # fmt: skip
 
     def __init__(self, rows: Array) -> None:
@@ -99,7 +100,11 @@ class Shapes:
             if not dense:
                 sizes = -(-sizes // SAMPLE_ALIGNMENT) * SAMPLE_ALIGNMENT
             ends = np.cumsum(sizes)
-            found = self._packed[itemsize] = (ends - sizes, int(ends[-1]) if len(ends) else 0, dense)
+            found = self._packed[itemsize] = (
+                ends - sizes,
+                int(ends[-1]) if len(ends) else 0,
+                dense,
+            )
         return found
 
 

@@ -55,7 +55,10 @@ class Lowering:
     """Lowers one group. `buffers` are positions whose value is in memory when the group runs."""
 
     def __init__(
-        self, nodes: list[Node], inputs: list[tuple[int, ...]], buffers: Container[int],
+        self,
+        nodes: list[Node],
+        inputs: list[tuple[int, ...]],
+        buffers: Container[int],
         inline: Container[int],
     ) -> None:
         self.nodes = nodes
@@ -289,9 +292,7 @@ class Lowering:
             extents[channels[0]] = channels[1]
         return tuple(extents)
 
-    def _access(
-        self, key: Request, flat: bool, rank: int
-    ) -> Access:
+    def _access(self, key: Request, flat: bool, rank: int) -> Access:
         position, terms, guard = key
         dtype = self.nodes[position].dtype
         if flat:

@@ -1,4 +1,4 @@
-"""Where groups end. Each rule is one function that marks values to be kept in memory, with a reason.
+"""Where groups end. Each rule is one function that marks values to be kept, with a reason.
 
 A value that no rule marks is never stored: it lives in registers inside the kernels of its users.
 """

@@ -167,7 +167,9 @@ class _Groups:
         for p in sorted(self.kernels, reverse=True):
             # Every reader must run after the value is stored, so only the first one can store it.
             first = min(self.readers[p], default=None)
-            if first in self.kernels and isinstance(self.program.nodes[p].static, (Pointwise, View)):
+            if first in self.kernels and isinstance(
+                self.program.nodes[p].static, (Pointwise, View)
+            ):
                 self._absorb(p, self.kernels[first])
 
     def _absorb(self, p: int, reader: KernelStep) -> None:
@@ -210,7 +212,9 @@ class _Groups:
 
     def _is_rename(self, p: int) -> bool:
         static = self.program.nodes[p].static
-        return isinstance(static, View) and static.relabel and self.program.inputs[p][0] in self.keep
+        return (
+            isinstance(static, View) and static.relabel and self.program.inputs[p][0] in self.keep
+        )
 
 
 def is_onto(program: Program, terms: Terms, rank: int) -> bool:
@@ -219,7 +223,9 @@ def is_onto(program: Program, terms: Terms, rank: int) -> bool:
     if None in axes or len(set(axes)) != len(axes) or len(axes) != rank:
         return False
     return all(
-        kind == "view" and program.nodes[p].static.onto for _, _, path in terms for kind, p, _ in path
+        kind == "view" and program.nodes[p].static.onto
+        for _, _, path in terms
+        for kind, p, _ in path
     )
 
 
@@ -245,7 +251,9 @@ def _segments(program: Program, steps: list[Step]) -> list[Segment]:
 
 def _allot(plan: Plan) -> None:
     """Find the last reader of every value that is not a result, and its slot of scratch memory."""
-    made = {p: s for s, segment in enumerate(plan.segments) for t in segment.steps for p in t.writes}
+    made = {
+        p: s for s, segment in enumerate(plan.segments) for t in segment.steps for p in t.writes
+    }
     inner = made.keys() - set(plan.outputs)
     ends = {p: (s, t) for s, segment in enumerate(plan.segments)
             for t, step in enumerate(segment.steps) for p in step.reads if p in inner}  # fmt: skip
@@ -260,4 +268,6 @@ def _allot(plan: Plan) -> None:
                         free.append(count)
                         count += 1
                     segment.slots[p] = free.pop()
-            free += {segment.slots[p] for p in step.reads if p in segment.slots and ends[p] == (s, t)}
+            free += {
+                segment.slots[p] for p in step.reads if p in segment.slots and ends[p] == (s, t)
+            }

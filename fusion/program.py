@@ -150,7 +150,8 @@ def token(node: Node) -> int:
     if known is not None and known[0] is stored:
         return known[1]
     facts = (
-        None if stored else node.op, None if stored else id(node.static), node.dtype.name, node.rank,
+        None if stored else node.op, None if stored else id(node.static),
+        node.dtype.name, node.rank,
         node.device, storage is None or storage.strides is None, node.batch, static_channels(node),
     )  # fmt: skip
     number = _tokens.setdefault(facts, next(_numbers))

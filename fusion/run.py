@@ -238,7 +238,9 @@ def _address(table: Array) -> int:
 def _scratch_columns(step: KernelStep, scratch: dict[int, int]) -> list[int]:
     place = step.spec.columns
     columns = [place["in", k] for k, (p, _) in enumerate(step.recipe.loads) if p in scratch]
-    return columns + [place["out", k] for k, (p, _) in enumerate(step.recipe.stores) if p in scratch]
+    return columns + [
+        place["out", k] for k, (p, _) in enumerate(step.recipe.stores) if p in scratch
+    ]
 
 
 __all__ = ["Run", "Step", "allocate", "release_inputs"]

@@ -149,8 +149,8 @@ class _Writer:
     ) -> Iterable[str]:
         """The innermost loop; in three versions if operands may be mirrored along it.
 
-        NOTE [mirrored loops] With a stride that only the table knows, LLVM loads element by element.
-        So the usual cases, as it lies and mirrored, get loops with constant strides (a normalising
+        NOTE [mirrored loops] With a stride that only the table knows, LLVM loads element by
+        element. So the usual cases, as it lies and mirrored, get loops with constant strides (a normalising
         crop of photos: 0.98 ms against 0.2 ms an image).
         """
 
@@ -274,7 +274,9 @@ class _Writer:
             return text
         return self.constants.setdefault(text, f"K{len(self.constants)}")
 
-    def _offset(self, kind: str, k: int, access: Access, pinned: tuple[tuple[int, int], ...]) -> str:
+    def _offset(
+        self, kind: str, k: int, access: Access, pinned: tuple[tuple[int, int], ...]
+    ) -> str:
         at = dict(pinned)
         terms = [f"{kind}_first_{k}"] if access.guarded else []
         for axis, stride in enumerate(access.strides):
@@ -308,7 +310,6 @@ class _Writer:
         ix = self.spec.indices[slot]
         o = "0" if ix.axis is None else str(at.get(ix.axis, f"o_{ix.axis}"))
         return f"i32({o})" if ix.identity else f"i32(step_{slot} * {o} + offset_{slot})"
-
 
     def _tests(self, slot: int, at: dict[int, int], skip: int | None = None) -> str:
         """Source of a window's test, except along `skip`."""

@@ -31,7 +31,7 @@ compile_count = 0  # how many kernels this process compiled; tests assert on it
 class CpuKernel:
     """A compiled kernel: `run(table_address, first_row, end_row)`."""
 
-    __slots__ = ("_engine", "_ignored", "_entry", "name", "run", "source_path")
+    __slots__ = ("_engine", "_entry", "_ignored", "name", "run", "source_path")
 
     def __init__(self, name: str, source_path: Path, engine: Any, address: int) -> None:
         self.name = name

@@ -193,13 +193,15 @@ _ID = DALIDataType
 
 
 def _unsigned(bits: int) -> DType:
-    return DType(_K.unsigned, bits, type_id=DALIDataType.__members__[f"UINT{bits}"], name=f"u{bits}",
-                 docs=f"{bits}-bit unsigned integer")  # fmt: skip
+    number = DALIDataType.__members__[f"UINT{bits}"]
+    docs = f"{bits}-bit unsigned integer"
+    return DType(_K.unsigned, bits, type_id=number, name=f"u{bits}", docs=docs)
 
 
 def _signed(bits: int) -> DType:
-    return DType(_K.signed, bits, type_id=DALIDataType.__members__[f"INT{bits}"], name=f"i{bits}",
-                 docs=f"{bits}-bit signed integer")  # fmt: skip
+    number = DALIDataType.__members__[f"INT{bits}"]
+    docs = f"{bits}-bit signed integer"
+    return DType(_K.signed, bits, type_id=number, name=f"i{bits}", docs=docs)
 
 
 uint8, uint16, uint32, uint64 = (_unsigned(b) for b in (8, 16, 32, 64))

@@ -1,7 +1,7 @@
 """Host memory for results: pooled, aligned, returned when the last user drops it.
 
 NOTE [fresh memory is slow] Writing into pages that the kernel has just mapped runs at about a tenth
-of the speed of reused memory (4 GB/s against 44, FACTS.md), so blocks are kept and handed out again.
+of the speed of reused memory (4 GB/s against 44), so blocks are kept and handed out again.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ SCOPES = ("in", *(f"out{n}" for n in range(8)))
 
 
 def _scoped(builder: Any, instruction: Any, own: str) -> Any:
-    # A kernel never reads what it writes, and writes nothing twice. Said through alias scopes, because
-    # a run-time overlap test for each pair of arrays makes the vectoriser give up beyond a few arrays.
+    # A kernel never reads what it writes, and writes nothing twice. Said through alias scopes,
+    # because a run-time overlap test for each pair of arrays makes the vectoriser give up beyond
+    # a few arrays.
     module = builder.module
     domain = module.add_metadata(["ndd"])
     scope = {name: module.add_metadata([name, domain]) for name in SCOPES}

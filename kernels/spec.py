@@ -77,7 +77,9 @@ class KernelSpec:
                 names.append((kind, k))
                 if access.guarded:
                     names.append((f"{kind}_first", k))
-                names += [(f"{kind}_stride", k, a) for a, s in enumerate(access.strides) if s is None]
+                names += [
+                    (f"{kind}_stride", k, a) for a, s in enumerate(access.strides) if s is None
+                ]
         for w, axes in enumerate(self.windows):
             for a in axes:
                 names += [("lo", w, a), ("hi", w, a)]
@@ -126,7 +128,7 @@ class KernelSpec:
 
 
 def fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
-    """Decides tests on constants now, so that no kernel makes them; None if there is nothing to decide.
+    """Decides tests on constants now, so that no kernel makes them; None if there are none.
 
     `memo` holds what the arguments of `e` have become.
     """

@@ -1,4 +1,4 @@
-"""ndd: load and augment data; every call builds a graph, a pass fuses it, generated kernels run it."""
+"""Load and augment data: calls build a graph, a pass fuses it, generated kernels run it."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Batch(Handle):
 
     @property
     def tensors(self) -> TensorList:
-        """The samples: `b.tensors[i]` is a Tensor; `b.tensors[1:3]`, `b.tensors[[2, 0]]` Batches."""
+        """The samples: `tensors[i]` is a Tensor; `tensors[1:3]`, `tensors[[2, 0]]` are Batches."""
         return TensorList(self)
 
     @property

@@ -9,11 +9,11 @@ import numpy as np
 
 from . import convert
 from .batch import Batch
+from .context import current_context
 from .device import device as as_device
 from .errors import at_site, user_site
 from .fusion import build
 from .fusion.graph import Array, Node, Shapes
-from .context import current_context
 from .handle import Handle, evaluate_node, finish_call
 from .kernels import dtypes as dt
 from .kernels import expr as ex
@@ -177,7 +177,9 @@ def _input_node(p: Param, value: Any) -> Node:
     if value is None:
         raise TypeError(f"`{p.name}` is missing: got None, wanted a Tensor, a Batch or an array")
     if isinstance(value, (str, bytes)):
-        raise TypeError(f"`{p.name}` must be a Tensor, a Batch or an array, got {type(value).__name__}")
+        raise TypeError(
+            f"`{p.name}` must be a Tensor, a Batch or an array, got {type(value).__name__}"
+        )
     return tensor_node(value, None, None, None, copy=False)
 
 
@@ -230,7 +232,9 @@ def _place(op: OpDef, nodes: Sequence[Node], device: Any) -> int | None:
     assert target is not None
     if target.device_type == "cpu":
         if follow is not None:
-            raise ValueError(f"an input is on gpu:{follow}, but device='cpu'; use .cpu() to copy it")
+            raise ValueError(
+                f"an input is on gpu:{follow}, but device='cpu'; use .cpu() to copy it"
+            )
         return None
     if follow is not None and follow != target.device_id:
         raise ValueError(f"an input is on gpu:{follow}, but device={str(target)!r}")
@@ -333,7 +337,7 @@ def _argument_node(p: Param, value: Any) -> Node:
 
 
 def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
-    """Numbers on the host: an array [samples or 1] or [samples or 1, k], and its node if batched."""
+    """Numbers on the host, an array [samples or 1] or [samples or 1, k]; its node if batched."""
     if value is None:
         if p.default is REQUIRED:
             raise TypeError(f"argument `{p.name}` is required")
@@ -387,7 +391,9 @@ def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = 
     arrays = [_as_numbers(name, a, node.dtype, kind) for a in convert.arrays_of(node)]
     if vector:
         if node.rank > 1 + matrix:
-            raise ValueError(f"argument `{name}` must be a list of numbers, got {node.rank} dimensions")
+            raise ValueError(
+                f"argument `{name}` must be a list of numbers, got {node.rank} dimensions"
+            )
         lengths = {a.size for a in arrays}
         if len(lengths) > 1:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The demo: one ordinary augmentation program, what it was fused into, how fast it runs, a picture."""
+"""The demo: an ordinary augmentation program, what it was fused into, its speed, a picture."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def main(output: str = "demo.png", seconds: float = 2.0, batch_size: int = 64) -
     with _fusion(False):
         unfused = _rate(images, seconds)
     threads = ndd.get_num_threads()
-    print(f"throughput: {fused:,.0f} images/s fused, {unfused:,.0f} images/s op by op ({threads} threads)")
+    print(
+        f"throughput: {fused:,.0f} images/s fused, {unfused:,.0f} images/s op by op "
+        f"({threads} threads)"
+    )
     path = Path(output)
     save_png(path, picture(images, shown))
     print(f"before and after: {path.resolve()}")

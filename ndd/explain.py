@@ -55,10 +55,8 @@ class Explanation:
                 lines.append(f"    source {g.source}")
         if self.unfused_bytes:
             saved = 1 - self.fused_bytes / self.unfused_bytes
-            lines.append(
-                f"bytes moved: {_size(self.fused_bytes)} fused, {_size(self.unfused_bytes)} op by op "
-                f"({saved:.0%} saved)"
-            )
+            fused, unfused = _size(self.fused_bytes), _size(self.unfused_bytes)
+            lines.append(f"bytes moved: {fused} fused, {unfused} op by op ({saved:.0%} saved)")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -105,8 +103,17 @@ def describe(report: Report) -> Explanation:
         writes = sum(facts[p].nbytes for p in step.writes)
         ops = tuple(facts[p].op for p in step.members)
         result.groups.append(
-            Group("kernel", ops, name, cache_dir() / folder / f"{name}.py", reads, writes, reason,
-                  step.writes, step.device is None and _tabulated(step))  # fmt: skip
+            Group(
+                "kernel",
+                ops,
+                name,
+                cache_dir() / folder / f"{name}.py",
+                reads,
+                writes,
+                reason,
+                step.writes,
+                step.device is None and _tabulated(step),
+            )
         )
         result.fused_bytes += reads + writes
     for p in pending:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 import shutil
 import tempfile
@@ -23,6 +25,24 @@ def pytest_configure() -> None:
 def pytest_unconfigure() -> None:
     if _own_cache:
         shutil.rmtree(_own_cache, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def poisoned_memory() -> Iterator[None]:
+    """Fresh memory holds other rubbish each time, so that what was not written is not equal."""
+    from ndd.kernels.memory import Buffer, Pool
+
+    take = Pool.take
+    rubbish = itertools.cycle(range(0x51, 0xF1))
+
+    def poisoned(self: Pool, nbytes: int) -> Buffer:
+        buffer = take(self, nbytes)
+        ctypes.memset(buffer.address, next(rubbish), nbytes)
+        return buffer
+
+    Pool.take = poisoned  # type: ignore[method-assign]
+    yield
+    Pool.take = take  # type: ignore[method-assign]
 
 
 @pytest.fixture(params=MODES)

@@ -26,7 +26,9 @@ ROOT = Path(__file__).parents[1]
 SHAPES = ((5, 7, 3), (4, 9, 3), (8, 3, 3))
 
 
-def samples(shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: Any = np.uint8, seed: int = 0) -> list[Any]:
+def samples(
+    shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: Any = np.uint8, seed: int = 0
+) -> list[Any]:
     """Arrays of random values: all bytes, integers of both signs, floats of all magnitudes."""
     rng = np.random.default_rng(seed)
     kind = np.dtype(dtype)
@@ -35,11 +37,17 @@ def samples(shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: Any = np.uint8, s
     if kind.kind == "b":
         return [rng.random(s) < 0.5 for s in shapes]
     low = 0 if kind.kind == "u" else -120
-    return [rng.integers(low, 256 if kind.itemsize > 1 or low == 0 else 120, s).astype(kind) for s in shapes]
+    return [
+        rng.integers(low, 256 if kind.itemsize > 1 or low == 0 else 120, s).astype(kind)
+        for s in shapes
+    ]
 
 
 def ragged(
-    shapes: Sequence[tuple[int, ...]] = SHAPES, dtype: Any = np.uint8, layout: str | None = "HWC", seed: int = 0
+    shapes: Sequence[tuple[int, ...]] = SHAPES,
+    dtype: Any = np.uint8,
+    layout: str | None = "HWC",
+    seed: int = 0,
 ) -> ndd.Batch:
     """A batch of our own memory with random values."""
     return ndd.batch(samples(shapes, dtype, seed), layout=layout)

@@ -37,9 +37,9 @@ class Program(NamedTuple):
         return f"inputs {shapes}\n" + "\n".join(self.text) + f"\nkept {self.kept} read {self.read}"
 
 
-def run(program: Program) -> list[list[Any]]:
+def run(program: Program, device: str = "cpu") -> list[list[Any]]:
     """The values that a program looks at."""
-    values: list[Value] = [ndd.batch(batch, layout="HWC") for batch in program.inputs]
+    values: list[Value] = [ndd.batch(b, layout="HWC", device=device) for b in program.inputs]
     last_use = program.read
     for k, call in enumerate(program.calls):
         values.append(call(values))
@@ -96,7 +96,9 @@ def subtract_from(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]
 
 
 def combine(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
-    fits = [j for j, other in enumerate(v) if other.shape == v[i].shape and other.layout == v[i].layout]
+    fits = [
+        j for j, other in enumerate(v) if other.shape == v[i].shape and other.layout == v[i].layout
+    ]
     j = fits[draw(len(fits))]
     name = ("add", "sub", "mul", "min", "max")[draw(5)]
     functions: dict[str, Any] = {
@@ -226,7 +228,11 @@ def erase(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
         return "", None
     start, size = (draw(5), draw(5)), (draw(5), draw(5))
     return f"erase v{i} {start} {size}", lambda v: ndd.erase(
-        v[i], anchor=[float(s) for s in start], shape=[float(s) for s in size], axes=[0, 1], fill_value=9.0
+        v[i],
+        anchor=[float(s) for s in start],
+        shape=[float(s) for s in size],
+        axes=[0, 1],
+        fill_value=9.0,
     )
 
 
@@ -237,7 +243,9 @@ def through_memory(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None
     if which == 1:
         order = [draw(v[i].batch_size) for _ in range(v[i].batch_size)]
         return f"permute_batch v{i} {order}", lambda v: ndd.permute_batch(v[i], indices=order)
-    return f"expand_dims v{i}", (lambda v: ndd.expand_dims(v[i], axes=[0])) if v[i].ndim < 4 else None
+    return f"expand_dims v{i}", (lambda v: ndd.expand_dims(v[i], axes=[0])) if v[
+        i
+    ].ndim < 4 else None
 
 
 STEPS = (

@@ -126,7 +126,9 @@ def program(shapes: list[tuple[int, ...]], seed: int, value: float, window: tupl
     x = ragged(shapes, seed=seed)
     x = ndd.flip(x, horizontal=ndd.batch(list(rng.integers(0, 2, n))), vertical=seed % 2)
     x = ndd.crop(x, crop=window, crop_pos_x=min(abs(value), 1.0))
-    x = ndd.brightness_contrast(x, brightness=value, contrast=ndd.batch(list(rng.random(n, np.float32))))
+    x = ndd.brightness_contrast(
+        x, brightness=value, contrast=ndd.batch(list(rng.random(n, np.float32)))
+    )
     x = ndd.color_twist(x, hue=value * 10)
     y = ndd.cast(x, dtype=ndd.float32) * value - ndd.tensor(rng.random(3, np.float32))
     y = ndd.pad(y, fill_value=value, axes=(0, 1), align=(4,))

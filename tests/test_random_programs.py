@@ -15,7 +15,9 @@ import ndd
 from tests import programs
 from tests.helpers import assert_same, worker_held
 
-EXAMPLES = int(os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 60))
+EXAMPLES = int(
+    os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 60)
+)
 
 
 @settings(

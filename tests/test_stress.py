@@ -18,7 +18,7 @@ import pytest
 import ndd
 from ndd.kernels.memory import POOL
 from tests import programs
-from tests.helpers import arrays, assert_same
+from tests.helpers import arrays, assert_same, counted_runs
 
 FULL = os.environ.get("NDD_STRESS") == "1"
 CHAIN = 100_000 if FULL else 10_000
@@ -82,8 +82,10 @@ def test_a_long_chain_of_named_values_that_are_all_read() -> None:
         values = [ndd.tensor([0.0, 1.0])]
         for _ in range(CHAIN // 20):
             values.append(values[-1] + 1.0)
-        for k in range(len(values) - 1, 0, -1):
-            np.testing.assert_array_equal(values[k], [k, k + 1])
+        with counted_runs() as runs:
+            for k in range(len(values) - 1, 0, -1):
+                np.testing.assert_array_equal(values[k], [k, k + 1])
+    assert len(runs) == 1 + runs[0]  # the last value, then the rest of each group
 
 
 # -- memory --------------------------------------------------------------------------------------

@@ -30,9 +30,11 @@ def _full_range(dtype: DType) -> float:
     return 1.0 if dtype.is_float else float(ex.limits(dtype)[1])
 
 
-def _middle(dtype: DType) -> float:
-    """The level that contrast leaves alone: half of the range."""
-    return 0.5 if dtype.is_float else float(2 ** (dtype.bits - (2 if dtype.name[0] == "i" else 1)))
+def _center(given: Expr | None, dtype: DType) -> Expr:
+    """The level that contrast leaves alone: the middle of the positive range, if none is given."""
+    if given is not None:
+        return given
+    return ex.const(0.5 if dtype.is_float else (ex.limits(dtype)[1] + 1) // 2, dt.float32)
 
 
 @op.pointwise(
@@ -50,9 +52,7 @@ def brightness_contrast(
     dtype=static(DType, None, _DTYPE),
 ):  # fmt: skip
     """Scale the contrast around a centre, then brightness, then shift."""
-    center = (
-        ex.lift(_middle(input.dtype), dt.float32) if contrast_center is None else contrast_center
-    )
+    center = _center(contrast_center, input.dtype)
     scale = brightness * contrast
     offset = brightness_shift * _full_range(dtype) + brightness * (center - contrast * center)
     return f32(input) * scale + offset
@@ -62,9 +62,7 @@ def brightness_contrast(
 def brightness(
     input=data("Images, sequences or volumes."),
     brightness=arg(float, 1.0, "Brightness multiplier."),
-    brightness_shift=arg(
-        float, 0.0, "Brightness offset; 1 is the whole range of the result's type."
-    ),
+    brightness_shift=arg(float, 0.0, _SHIFT),
     dtype=static(DType, None, _DTYPE),
 ):
     """Scale and shift intensities."""
@@ -79,9 +77,7 @@ def contrast(
     dtype=static(DType, None, _DTYPE),
 ):
     """Scale the distance of intensities from a centre."""
-    center = (
-        ex.lift(_middle(input.dtype), dt.float32) if contrast_center is None else contrast_center
-    )
+    center = _center(contrast_center, input.dtype)
     return f32(input) * contrast + (center - contrast * center)
 
 
@@ -132,16 +128,13 @@ def _mix_channels(x: Expr, matrix: list[list[Expr]]) -> Expr:
 def _by_channel(values: Sequence[Expr]) -> Expr:
     """One of three values, by the position on the channel axis."""
     channel = ex.index(-1)
-    return ex.select(
-        ex.eq(channel, 0), values[0], ex.select(ex.eq(channel, 1), values[1], values[2])
-    )
+    rest = ex.select(ex.eq(channel, 1), values[1], values[2])
+    return ex.select(ex.eq(channel, 0), values[0], rest)
 
 
 _HUE = "Hue change, in degrees."
 _SATURATION = "Saturation multiplier."
-_IMAGE_TYPE = static(
-    DALIImageType, DALIImageType.RGB, "Colour space; accepted, and without effect."
-)
+_IMAGE_TYPE = static(DALIImageType, DALIImageType.RGB, "Colour space; without effect.")
 
 
 @op.pointwise(layouts=FRAMES, needs_channels=3, rejects="bool")
@@ -220,9 +213,8 @@ def _rgb_to_ycbcr(r: Expr, g: Expr, b: Expr) -> list[Expr]:
 def _ycbcr_to_rgb(y: Expr, cb: Expr, cr: Expr) -> list[Expr]:
     luma = (f32(y) - 16.0) * (1 / _TO_STUDIO)
     blue, red = f32(cb) - 128.0, f32(cr) - 128.0
-    green = (
-        luma - (1.772 * 0.114 / 0.587 / _CHROMA) * blue - (1.402 * 0.299 / 0.587 / _CHROMA) * red
-    )
+    to_green = 1.772 * 0.114 / 0.587 / _CHROMA, 1.402 * 0.299 / 0.587 / _CHROMA
+    green = luma - to_green[0] * blue - to_green[1] * red
     return [_u8(luma + (1.402 / _CHROMA) * red), _u8(green), _u8(luma + (1.772 / _CHROMA) * blue)]
 
 
@@ -263,9 +255,7 @@ ndd.color_space_conversion(image, image_type='RGB', output_type='GRAY').shape
 )  # fmt: skip
 def color_space_conversion(
     input=data("Images, sequences or volumes of uint8."),
-    image_type=static(
-        DALIImageType, REQUIRED, "Colour space of the input: RGB, BGR, GRAY or YCbCr."
-    ),
+    image_type=static(DALIImageType, REQUIRED, "Colour space: RGB, BGR, GRAY or YCbCr."),
     output_type=static(DALIImageType, REQUIRED, "Colour space of the result."),
 ):
     """Convert between RGB, BGR, grey and YCbCr (BT.601, studio range)."""

@@ -163,10 +163,9 @@ def element_extract(
 def _frame(x: Node, k: int) -> Node:
     start = np.zeros((1, x.rank), np.int64)
     start[0, 0] = k
+    step, size = np.ones_like(start), x.shapes.rows
     layout = x.layout[1:] if x.layout else None
-    return build.index_axes(
-        "element_extract", x, start, np.ones_like(start), x.shapes.rows, [0], [0], [], layout, x.batch
-    )
+    return build.index_axes("element_extract", x, start, step, size, [0], [0], [], layout, x.batch)
 
 
 @op.graph(
@@ -174,7 +173,7 @@ def _frame(x: Node, k: int) -> Node:
 )  # fmt: skip
 def permute_batch(
     input=data("A batch."),
-    indices=geometry(int, REQUIRED, "Which samples, in order; as many as there are.", vector=True),
+    indices=geometry(int, REQUIRED, "Which samples, as many as there are.", vector=True),
 ):
     """Samples of a batch in another order."""
     chosen = indices.reshape(-1)

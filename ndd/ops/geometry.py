@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_, or_
+
 import numpy as np
 
 from .. import convert
@@ -34,7 +37,7 @@ _OLD = "Deprecated and without effect."
 
 
 @op.graph(layouts="FDHWC FHWC DHWC HWC FCDHW FCHW CDHW CHW",
-          sample="ndd.flip(ndd.zeros(shape=[2, 3, 1], layout='HWC'), vertical=1).shape\n=(2, 3, 1)")  # fmt: skip
+          sample="ndd.flip(ndd.zeros(shape=[2, 3, 1], layout='HWC')).shape\n=(2, 3, 1)")  # fmt: skip
 def flip(
     input=data("Images, sequences or volumes."),
     depthwise=geometry(int, 0, "Mirror the axis D."),
@@ -50,7 +53,8 @@ def flip(
 
 @op.graph(
     layouts=CROPPED, rejects="bool",
-    sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\nndd.crop(image, crop=[4, 6]).shape\n=(4, 6, 3)",
+    sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\n"
+    "ndd.crop(image, crop=[4, 6]).shape\n=(4, 6, 3)",
 )  # fmt: skip
 def crop(
     input=data("Images, sequences or volumes."),
@@ -78,7 +82,8 @@ def crop(
 
 @op.graph(
     rejects="bool",
-    sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\nndd.slice(image, start=[1, 2], shape=[4, 3]).shape\n=(3, 4, 3)",
+    sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\n"
+    "ndd.slice(image, start=[1, 2], shape=[4, 3]).shape\n=(3, 4, 3)",
 )  # fmt: skip
 def slice(
     data=data("Any tensor."),
@@ -600,7 +605,7 @@ def crop_mirror_normalize(
     y = _normalize(x, mean, std, scale, shift, output_dtype or dtype)
     if pad_output:
         y, fill_values = _pad_channels(name, y, fill_values, out_of_bounds_policy)
-        size[:, x.layout.index("C")] = y.shapes.rows[:, x.layout.index("C")]
+        size[:, _channel_axis(x)] = y.shapes.rows[:, _channel_axis(x)]
     y = take_window(name, y, axes, start, size, out_of_bounds_policy, fill_values, x.layout)
     y = build.flip(name, y, [x.layout.index("W")], [mirror], y.batch)
     return build.permute(name, y, [x.layout.index(letter) for letter in target], target)
@@ -622,7 +627,7 @@ def _output_layout(layout: str, wanted: str) -> str:
 
 
 def _normalize(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: DType) -> Node:
-    channel = x.layout.index("C")
+    channel = _channel_axis(x)
     _check_per_channel("mean", mean.shapes.rows, x, channel)
     _check_per_channel("std", std.shapes.rows, x, channel)
     inputs = [x, mean, std, scale, shift]
@@ -646,7 +651,7 @@ def _check_per_channel(name: str, lengths, x: Node, axis: int) -> None:
 def _pad_channels(name: str, x: Node, fill: tuple[float, ...], policy: str):
     """Channels up to a power of two, and fill values for all of them; new channels hold these only
     if the window is padded as well."""
-    axis = x.layout.index("C")
+    axis = _channel_axis(x)
     size = np.array(x.shapes.rows)
     size[:, axis] = [c and 1 << (c - 1).bit_length() for c in size[:, axis].tolist()]
     if len(fill) == x.shapes.extent(axis) != 1:
@@ -656,21 +661,24 @@ def _pad_channels(name: str, x: Node, fill: tuple[float, ...], policy: str):
     return take_window(name, x, [axis], start, size, "pad", own, x.layout), fill
 
 
+def _channel_axis(x: Node) -> int:
+    return (x.layout or "").index("C")
+
+
 # -- erase ---------------------------------------------------------------------------------------
 
 
 def _erased(x: Expr, bounds: Expr, fill: Expr, regions: int, axes: tuple[int, ...]) -> Expr:
     """`fill` inside any region. `bounds` holds low and high of every axis of every region."""
-    hit = None
-    for r in range(regions):
-        inside = None
-        for n, axis in enumerate(axes):
-            place = 2 * (r * len(axes) + n)
-            low, high = (ex.lookup(bounds, ex.const(place + k, dt.int32)) for k in (0, 1))
-            test = (ex.index(axis) >= low) & (ex.index(axis) < high)
-            inside = test if inside is None else inside & test
-        hit = inside if hit is None else hit | inside
-    return ex.select(hit, fill, x)
+    entries = iter(range(2 * regions * len(axes)))
+    inside = []
+    for _ in range(regions):
+        tests = []
+        for axis in axes:
+            low, high = (ex.lookup(bounds, ex.const(next(entries), dt.int32)) for _ in range(2))
+            tests.append((ex.index(axis) >= low) & (ex.index(axis) < high))
+        inside.append(reduce(and_, tests))
+    return ex.select(reduce(or_, inside), fill, x)
 
 
 @op.graph(
@@ -703,9 +711,7 @@ def erase(
         raise ValueError("`normalized` excludes `normalized_anchor` and `normalized_shape`")
     if not anchor.shape[1]:
         return build.copy("erase", x)
-    relative = [
-        bool(normalized if v is None else v) for v in (normalized_anchor, normalized_shape)
-    ]
+    relative = [bool(normalized if v is None else v) for v in (normalized_anchor, normalized_shape)]
     bounds = _region_bounds(x, chosen, anchor, shape, relative, centered_anchor)
     regions = bounds.shape[1] // (2 * len(chosen))
     table = beside(convert.copy_arrays(list(bounds.astype(np.int32)), dt.int32, None, x.batch), x)

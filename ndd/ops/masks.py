@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import add
 
 import numpy as np
 
@@ -224,12 +225,9 @@ def _mapped(x: Expr, matrix: Expr, offset: Expr, columns: int, width: int, dtype
         number = ex.convert(number, dt.float32)
         return number if width else ex.select(ex.eq(row, j), number, 0.0)
 
-    value = None
-    for j in range(columns):
-        term = entry(j) * ex.cast(ex.at_axis(x, -1, j), dt.float32)
-        value = term if value is None else value + term
-    offset = entry(columns) if width > columns else ex.convert(offset, dt.float32)
-    return ex.convert(value + offset, dtype)
+    terms = [entry(j) * ex.cast(ex.at_axis(x, -1, j), dt.float32) for j in range(columns)]
+    terms.append(entry(columns) if width > columns else ex.convert(offset, dt.float32))
+    return ex.convert(reduce(add, terms), dtype)
 
 
 MAX_COORDINATES = 6
@@ -241,9 +239,7 @@ MAX_COORDINATES = 6
 )  # fmt: skip
 def coord_transform(
     input=data("Points along the last axis."),
-    M=arg(
-        float, None, "Matrix, its values row by row, or a multiple of the identity.", matrix=True
-    ),
+    M=arg(float, None, "Matrix, its values row by row, or a scale.", matrix=True),
     MT=arg(float, None, "Matrix with the offset as its last column.", matrix=True),
     T=arg(float, None, "Offset: a number or one per coordinate.", vector=True),
     dtype=static(DType, dt.float32, "Element type of the result: float32 or the input's."),

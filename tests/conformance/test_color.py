@@ -181,6 +181,25 @@ def test_same_everywhere(op):
     same_everywhere(lambda: ndd.flip(getattr(ndd, op)(batch, **args, dtype=ndd.float32)))
 
 
+def test_numbers_of_a_part():
+    """Loops that are split where one part ends still have the numbers of that part."""
+    batch = ndd.batch(images(sizes=[(6, 50), (1, 1)]), layout="HWC")
+    factor = ndd.batch([2.0, 0.5])
+    (got,) = same_everywhere(
+        lambda: ndd.cat(batch, ndd.brightness(batch, brightness=factor), batch, axis=1)
+    )
+    bright = check(
+        "brightness",
+        images(sizes=[(6, 50), (1, 1)]),
+        layout="HWC",
+        brightness=per_sample([2.0, 0.5]),
+    )[0]
+    for result, x, y in zip(
+        got.arrays, images(sizes=[(6, 50), (1, 1)]), bright.arrays, strict=True
+    ):
+        assert np.array_equal(result, np.concatenate([x, y, x], axis=1))
+
+
 def test_color_space_same_everywhere():
     batch = ndd.batch(images(sizes=[(40, 50), (1, 1), (64, 31)]), layout="HWC")
 

@@ -95,7 +95,9 @@ def test_wrong_number_of_arguments_is_pythons_own_error(mode: str) -> None:
         ndd.flip(image(), image())
     with pytest.raises(TypeError, match=r"flip\(\) got an unexpected keyword argument 'horizontl'"):
         ndd.flip(image(), horizontl=1)
-    with pytest.raises(TypeError, match=r"cast\(\) missing 1 required keyword-only argument: 'dtype'"):
+    with pytest.raises(
+        TypeError, match=r"cast\(\) missing 1 required keyword-only argument: 'dtype'"
+    ):
         ndd.cast(image())
 
 
@@ -125,7 +127,7 @@ def fails(a: Any) -> Any:
 def test_failure_at_run_time_names_the_call(mode: str) -> None:
     x = ndd.tensor([1.0, 2.0])
     line = 0
-    with pytest.raises(OSError) as caught:  # noqa: PT011
+    with pytest.raises(OSError) as caught:
         line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
         y = host_call(fails, x)
         z = y * 2.0
@@ -141,7 +143,9 @@ def test_failure_at_run_time_surfaces_at_use(mode: str) -> None:
         y = host_call(fails, x)
         z = y * 2.0
         for _ in range(2):  # every time
-            with pytest.raises(OSError, match=r"host_call: no such file \(called at .*test_errors.py"):
+            with pytest.raises(
+                OSError, match=r"host_call: no such file \(called at .*test_errors.py"
+            ):
                 np.asarray(z)
         with pytest.raises(OSError, match=r"host_call: no such file"):
             y.evaluate()
@@ -161,7 +165,7 @@ def test_one_failure_leaves_the_other_results(mode: str) -> None:
         ndd.EvalContext.current().evaluate_all()
         assert_same(before, [np.float32([2, 3])])
         assert_same(after, [np.float32([3, 6])])
-        with pytest.raises(OSError):  # noqa: PT011
+        with pytest.raises(OSError):
             worse.evaluate()
 
 
@@ -212,5 +216,5 @@ def test_a_failing_batch_does_not_stop_a_loop(mode: str) -> None:
             assert_same(host_call(picky, x) * 2.0, [np.float32([2 * k])])
             good += 1
         except ValueError as error:
-            assert k == 3 and "host_call: nan" in str(error)  # noqa: PT017
+            assert k == 3 and "host_call: nan" in str(error)
     assert good == 5

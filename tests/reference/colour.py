@@ -53,7 +53,9 @@ HALF_RANGE = {"uint8": 128, "int16": 16384, "int32": 2**30, "float32": 0.5}
 FULL_RANGE = {"uint8": 255, "int16": 32767, "int32": 2**31 - 1, "float32": 1}
 
 
-def brightness_contrast(x, brightness=1, brightness_shift=0, contrast=1, contrast_center=None, dtype=None):
+def brightness_contrast(
+    x, brightness=1, brightness_shift=0, contrast=1, contrast_center=None, dtype=None
+):
     dtype = np.dtype(dtype or x.dtype)
     center = f32(HALF_RANGE[x.dtype.name] if contrast_center is None else contrast_center)
     b, shift, c = f32(brightness), f32(brightness_shift), f32(contrast)
@@ -114,7 +116,9 @@ def _transform(x, matrix, offset, dtype):
 def color_twist(x, hue=0, saturation=1, contrast=1, brightness=1, dtype=None):
     b, c = f32(brightness), f32(contrast)
     center = f32(0.5 if x.dtype.kind == "f" else 128)
-    matrix = _matmul(_matmul(YIQ_TO_RGB * (b * c), _hue_matrix(hue)), _saturation_matrix(saturation))
+    matrix = _matmul(
+        _matmul(YIQ_TO_RGB * (b * c), _hue_matrix(hue)), _saturation_matrix(saturation)
+    )
     return _transform(x, _matmul(matrix, RGB_TO_YIQ), (center - center * c) * b, dtype or x.dtype)
 
 
@@ -151,7 +155,10 @@ def rgb_to_gray(x):
 
 def rgb_to_ycbcr(x):
     r, g, b = np.moveaxis(x.astype(f32), -1, 0)
-    rows = [((m[0] * r + m[1] * g) + m[2] * b) + offset for m, offset in zip(RGB_TO_YCBCR, (16, 128, 128), strict=True)]
+    rows = [
+        ((m[0] * r + m[1] * g) + m[2] * b) + offset
+        for m, offset in zip(RGB_TO_YCBCR, (16, 128, 128), strict=True)
+    ]
     return convert(np.stack(rows, -1), np.uint8)
 
 
@@ -180,7 +187,11 @@ def color_space_conversion(x, image_type, output_type):
         if output_type == "RGB":
             return x
     if output_type == "BGR":
-        return x[..., ::-1] if image_type == "RGB" else color_space_conversion(x, image_type, "RGB")[..., ::-1]
+        return (
+            x[..., ::-1]
+            if image_type == "RGB"
+            else color_space_conversion(x, image_type, "RGB")[..., ::-1]
+        )
     functions = {
         ("RGB", "GRAY"): rgb_to_gray,
         ("RGB", "YCbCr"): rgb_to_ycbcr,
@@ -199,7 +210,11 @@ def crop_window(extent, size, position, rounding="round"):
     """(anchor, size) of a crop along one axis; size 0 or less keeps the axis."""
     size = int(size) if size > 0 else extent
     offset = float(f32(position)) * (extent - size)
-    anchor = np.copysign(np.floor(abs(offset) + 0.5), offset) if rounding == "round" else np.trunc(offset)
+    anchor = (
+        np.copysign(np.floor(abs(offset) + 0.5), offset)
+        if rounding == "round"
+        else np.trunc(offset)
+    )
     return int(anchor), size
 
 
@@ -226,7 +241,9 @@ def crop_mirror_normalize(
     channels = x.shape[-1]
     mean, std = (np.broadcast_to(np.asarray(v, f32), channels) for v in (mean, std))
     k = f32(scale) / std
-    center = (mean.astype(np.float64) - float(f32(shift)) * std.astype(np.float64) / float(f32(scale))).astype(f32)
+    center = (
+        mean.astype(np.float64) - float(f32(shift)) * std.astype(np.float64) / float(f32(scale))
+    ).astype(f32)
     values = convert((x.astype(f32) - center) * k, dtype)
 
     padded = 1 << (channels - 1).bit_length() if pad_output else channels

@@ -112,9 +112,21 @@ def window(x, layout, anchor, shape, policy="error", fill_values=0.0, dtype=None
     return out
 
 
-def crop(x, layout=None, crop=None, crop_w=None, crop_h=None, crop_d=None,
-         crop_pos_x=0.5, crop_pos_y=0.5, crop_pos_z=0.5, rounding="round",
-         out_of_bounds_policy="error", fill_values=0.0, dtype=None):
+def crop(
+    x,
+    layout=None,
+    crop=None,
+    crop_w=None,
+    crop_h=None,
+    crop_d=None,
+    crop_pos_x=0.5,
+    crop_pos_y=0.5,
+    crop_pos_z=0.5,
+    rounding="round",
+    out_of_bounds_policy="error",
+    fill_values=0.0,
+    dtype=None,
+):
     layout = allowed_layout(x.ndim, layout, CROP_LAYOUTS)
     if (crop_w is None) != (crop_h is None):
         raise RuntimeError("`crop_w` and `crop_h` arguments must be provided together")
@@ -191,12 +203,29 @@ def _positional_bounds(extent, anchor, shape, norm_anchor, norm_shape):
     return a, a + (s * extent if norm_shape else s)
 
 
-def slice_(x, layout=None, anchor=None, shape_input=None, *, axes=None, axis_names=None,
-           start=None, rel_start=None, end=None, rel_end=None, shape=None, rel_shape=None,
-           normalized_anchor=True, normalized_shape=True,
-           out_of_bounds_policy="error", fill_values=0.0, dtype=None):
-    named = dict(start=start, rel_start=rel_start, end=end, rel_end=rel_end,
-                 shape=shape, rel_shape=rel_shape)
+def slice_(
+    x,
+    layout=None,
+    anchor=None,
+    shape_input=None,
+    *,
+    axes=None,
+    axis_names=None,
+    start=None,
+    rel_start=None,
+    end=None,
+    rel_end=None,
+    shape=None,
+    rel_shape=None,
+    normalized_anchor=True,
+    normalized_shape=True,
+    out_of_bounds_policy="error",
+    fill_values=0.0,
+    dtype=None,
+):
+    named = dict(
+        start=start, rel_start=rel_start, end=end, rel_end=rel_end, shape=shape, rel_shape=rel_shape
+    )
     given = [k for k, v in named.items() if v is not None]
     if anchor is not None and given:
         raise RuntimeError("Named arguments are not compatible with positional inputs")
@@ -222,12 +251,17 @@ def slice_(x, layout=None, anchor=None, shape_input=None, *, axes=None, axis_nam
     first, lengths = [0] * x.ndim, list(x.shape)
     for i, axis in enumerate(axes):
         if anchor is not None:
-            s, e = _positional_bounds(x.shape[axis], np.atleast_1d(anchor)[i],
-                                      np.atleast_1d(shape_input)[i],
-                                      normalized_anchor, normalized_shape)
+            s, e = _positional_bounds(
+                x.shape[axis],
+                np.atleast_1d(anchor)[i],
+                np.atleast_1d(shape_input)[i],
+                normalized_anchor,
+                normalized_shape,
+            )
         else:
-            s, e = _named_bounds(x.shape[axis],
-                                 **{k: None if v is None else entry(v, i) for k, v in named.items()})
+            s, e = _named_bounds(
+                x.shape[axis], **{k: None if v is None else entry(v, i) for k, v in named.items()}
+            )
         if not e >= s:
             raise RuntimeError("end coordinates can't be before start coordinates.")
         first[axis] = round_half_away(s)
@@ -247,7 +281,7 @@ def getitem(x, layout, index):
     dots = [k for k, i in enumerate(index) if i is Ellipsis]
     if dots:
         k, missing = dots[0], x.ndim - (len(index) - 1)
-        index = index[:k] + (slice(None),) * missing + index[k + 1:]
+        index = index[:k] + (slice(None),) * missing + index[k + 1 :]
     index += (slice(None),) * (x.ndim - len(index))
     kept = "".join(n for n, i in zip(layout or "", index) if isinstance(i, slice))
     return out, kept or None
@@ -352,12 +386,15 @@ def _output_layout(old_layout, old_ndim, new_ndim, layout):
     if layout is None:
         return old_layout if new_ndim == old_ndim else None
     if layout and len(layout) != new_ndim:
-        raise RuntimeError(f"Requested layout '{layout}' is not compatible with a {new_ndim}D shape")
+        raise RuntimeError(
+            f"Requested layout '{layout}' is not compatible with a {new_ndim}D shape"
+        )
     return layout or None
 
 
-def reinterpret(x, old_layout=None, shape=None, rel_shape=None, src_dims=None, layout=None,
-                dtype=None):
+def reinterpret(
+    x, old_layout=None, shape=None, rel_shape=None, src_dims=None, layout=None, dtype=None
+):
     """Any negative extent is the wildcard; shapes count elements of the output type."""
     if all(v is None for v in (shape, rel_shape, src_dims, layout, dtype)):
         raise RuntimeError("no-op: arguments specify neither new shape, layout nor type.")
