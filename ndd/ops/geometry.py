@@ -36,8 +36,10 @@ _POSITION = "Relative position of the window: 0 at the beginning, 1 at the end."
 _OLD = "Deprecated and without effect."
 
 
-@op.graph(layouts="FDHWC FHWC DHWC HWC FCDHW FCHW CDHW CHW",
-          sample="ndd.flip(ndd.zeros(shape=[2, 3, 1], layout='HWC')).shape\n=(2, 3, 1)")  # fmt: skip
+@op.graph(
+    layouts="FDHWC FHWC DHWC HWC FCDHW FCHW CDHW CHW",
+    sample="ndd.flip(ndd.zeros(shape=[2, 3, 1], layout='HWC')).shape\n=(2, 3, 1)",
+)
 def flip(
     input=data("Images, sequences or volumes."),
     depthwise=geometry(int, 0, "Mirror the axis D."),
