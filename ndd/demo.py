@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,11 +74,27 @@ def save_png(path: Path, image: np.ndarray[Any, Any]) -> None:
     """Write an RGB image with nvimgcodec."""
     from nvidia import nvimgcodec
 
-    encoder = nvimgcodec.Encoder(
-        backends=[nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)],
-        device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
-    )
-    path.write_bytes(bytes(encoder.encode(nvimgcodec.as_image(image), codec="png")))
+    with _silent_stderr():
+        encoder = nvimgcodec.Encoder(
+            backends=[nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)],
+            device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
+        )
+        data = bytes(encoder.encode(nvimgcodec.as_image(image), codec="png"))
+    path.write_bytes(data)
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """nvimgcodec reports GPU libraries that a CPU does not need on the process's stderr."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def picture(images: Any, augmented: Any, columns: int = 4) -> np.ndarray[Any, Any]:
