@@ -395,6 +395,12 @@ def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = 
                 f"argument `{name}` must be a list of numbers, got {node.rank} dimensions"
             )
         lengths = {a.size for a in arrays}
+        if len(lengths) > 1 and matrix:
+            # samples with fewer rows get rows of zeros
+            rows = np.zeros((len(arrays), max(lengths)), arrays[0].dtype)
+            for row, a in zip(rows, arrays, strict=True):
+                row[: a.size] = a.reshape(-1)
+            return rows
         if len(lengths) > 1:
             raise ValueError(
                 f"argument `{name}` must have as many values in every sample, got {sorted(lengths)}"

@@ -71,7 +71,7 @@ def geometry(
     positional: bool = False,
 ) -> Any:
     """A number that decides shapes or positions, scalar or per sample; `vector`: or a list;
-    `matrix`: or rows of them, which arrive as one list."""
+    `matrix`: or rows of them, which arrive as one list, shorter ones filled up with zeros."""
     return Param("geometry", type, default, doc, vector or matrix, matrix, positional)
 
 

@@ -207,6 +207,9 @@ def test_erase_regions():
     erase(anchor=per_sample([[1.0, 1.0], [2.5, 2.0], [9.0, 9.0]]), shape=[4.0, 2.0])
     erase(anchor=[1.0, 2.0], shape=per_sample([[1.0, 1.0], [2.5, 2.0], [9.0, 9.0]]))
     erase(anchor=np.float32([[1, 1], [4, 4]]), shape=np.float32([[2, 2], [1, 3]]))
+    # as many regions as each sample likes
+    starts, sizes = [[0.0, 0.0, 3.0, 3.0], [1.0, 2.0], []], [[2.0, 2.0, 2.0, 4.0], [3.0, 3.0], []]
+    erase(anchor=per_sample(starts), shape=per_sample(sizes))
 
 
 def test_erase_fill():
