@@ -139,6 +139,8 @@ def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:
 
     Picking is no work, and a plan must not depend on how many samples are looked at.
     """
+    if not any(type(root.static) is Samples for root in roots):
+        return roots, []
     wanted: list[Node] = []
     picked: dict[int, Node] = {}
     for root in roots:

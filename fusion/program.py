@@ -9,25 +9,11 @@ from ..kernels.dtypes import DType
 from .graph import Node, Shapes, static_channels
 
 
-class Facts(NamedTuple):
-    """What explain() tells about a node."""
-
-    op: str
-    dtype: DType
-    layout: str | None
-    shapes: Shapes
-    is_input: bool
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.shapes.volumes.sum()) * self.dtype.bytes
-
-
 class Report(NamedTuple):
     """A program and its plan, for explain()."""
 
     plan: Any
-    facts: list[Facts]
+    nodes: list[tuple[str, DType, str | None, Shapes]]  # op, type, layout, shapes
     inputs: list[tuple[int, ...]]
     promises: tuple[int, ...]
 
@@ -49,9 +35,8 @@ class Program:
 
     def report(self, plan: Any) -> Report:
         """What explain() needs of this program, without keeping its nodes alive."""
-        facts = [Facts(n.op, n.dtype, n.layout, n.shapes, plan.keep.get(p) == "input")
-                 for p, n in enumerate(self.nodes)]  # fmt: skip
-        return Report(plan, facts, self.inputs, self.promises)
+        nodes = [(n.op, n.dtype, n.layout, n.shapes) for n in self.nodes]
+        return Report(plan, nodes, self.inputs, self.promises)
 
     def consumers(self) -> list[list[int]]:
         users: list[list[int]] = [[] for _ in self.nodes]

@@ -134,10 +134,11 @@ class Run:
 
     def _kernels(self, steps: list[KernelStep], slots: dict[int, int], count: int) -> None:
         written = {p: self._nbytes(p) for step in steps for p in step.writes}
-        inner = [p for p in written if p in slots]
         scratch: dict[int, int] = {}
-        if sum(written[p] for p in inner) >= PIPELINE_MIN_BYTES:
-            scratch = self._scratch({p: slots[p] for p in inner})
+        if slots:
+            inner = [p for p in written if p in slots]
+            if sum(written[p] for p in inner) >= PIPELINE_MIN_BYTES:
+                scratch = self._scratch({p: slots[p] for p in inner})
         for p in written:
             if p not in scratch:
                 self.values[p] = allocate(self.nodes[p].shapes, self.nodes[p].dtype.bytes)

@@ -8,7 +8,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-_MAGIC = b"ndd-kernel-1\n"
+_MAGIC = b"ndd-kernel-2\n"
 
 
 def cache_dir() -> Path:
@@ -59,14 +59,14 @@ def write_atomically(path: Path, data: bytes) -> None:
             raise
 
 
-def store_object(path: Path, symbol: str, code: bytes) -> None:
-    """Keep compiled code with the name of its entry point and a checksum."""
-    body = symbol.encode() + b"\n" + code
+def store_object(path: Path, source: str, symbol: str, code: bytes) -> None:
+    """Keep compiled code with a digest of its source, its entry point and a checksum."""
+    body = digest(source, length=64).encode() + b"\n" + symbol.encode() + b"\n" + code
     write_atomically(path, _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
-def load_object(path: Path) -> tuple[str, bytes] | None:
-    """Symbol and code of a kept object; None if it is absent, cut off or damaged."""
+def load_object(path: Path, source: str) -> tuple[str, bytes] | None:
+    """Symbol and code of a kept object; None if it is absent, damaged or of another source."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -76,5 +76,8 @@ def load_object(path: Path) -> tuple[str, bytes] | None:
     checksum, _, body = data[len(_MAGIC) :].partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != checksum:
         return None
-    symbol, _, code = body.partition(b"\n")
+    of, _, rest = body.partition(b"\n")
+    if of.decode() != digest(source, length=64):
+        return None
+    symbol, _, code = rest.partition(b"\n")
     return symbol.decode(), code

@@ -9,6 +9,7 @@ ours (measured: 1.4 s against 0.2 s).
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import threading
 from collections.abc import Callable
@@ -90,11 +91,13 @@ def _build(spec: KernelSpec) -> CpuKernel:
     folder = cache_dir() / "cpu"
     source_path = folder / f"{name}.py"
     object_path = folder / f"{name}.{_machine()}.o"
-    kept = load_object(object_path)
+    if "codegen" in os.environ.get("NDD_DEBUG", ""):
+        print(source)
+    kept = load_object(object_path, source)
     if kept is None:
         write_atomically(source_path, source.encode())
         kept = _compile(source, name, source_path)
-        store_object(object_path, *kept)
+        store_object(object_path, source, *kept)
     engine, address = _link(*kept)
     return CpuKernel(name, source_path, engine, address)
 

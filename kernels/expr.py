@@ -8,6 +8,7 @@ wrap, no contraction), which is what makes both back-ends give the same bits.
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,6 +19,7 @@ from .dtypes import DType
 Number = int | float | bool
 
 _interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+_interning = threading.RLock()
 
 
 class Expr:
@@ -36,9 +38,12 @@ class Expr:
         key = (op, dtype.name, args, tag)
         found = _interned.get(key)
         if found is None:
-            found = object.__new__(cls)
-            found.op, found.dtype, found.args, found.attr = op, dtype, args, attr
-            _interned[key] = found
+            with _interning:  # two threads that meet a new expression must get the same object
+                found = _interned.get(key)
+                if found is None:
+                    found = object.__new__(cls)
+                    found.op, found.dtype, found.args, found.attr = op, dtype, args, attr
+                    _interned[key] = found
         return found
 
     def __repr__(self) -> str:

@@ -100,6 +100,8 @@ class GpuKernel:
         self.source = gpu.render(spec, self.name)
         self.source_path = cache_dir() / "gpu" / f"{self.name}.py"
         self._compiled: dict[tuple[Any, ...], Any] = {}
+        if "codegen" in os.environ.get("NDD_DEBUG", ""):
+            print(self.source)
         if not self.source_path.exists():
             write_atomically(self.source_path, self.source.encode())
         # Triton reads the text through linecache, even if the file could not be written.

@@ -8,7 +8,7 @@ from typing import Any
 
 from .fusion.executor import fusion_enabled
 from .fusion.plan import KernelStep, plan_for
-from .fusion.program import Facts, Report, collect
+from .fusion.program import Report, collect
 from .handle import Handle, lock_of
 from .kernels.cache import cache_dir
 from .kernels.cpu_runtime import kernel_file
@@ -88,20 +88,24 @@ def explain(*values: Any) -> Explanation:
 
 def describe(report: Report) -> Explanation:
     """An Explanation of a plan for the sizes of a program."""
-    plan, facts, inputs, promises = report
-    pending = [p for p, f in enumerate(facts) if not f.is_input]
-    result = Explanation([_text(facts[p]) for p in pending], promises=promises)
+    plan, nodes, inputs, promises = report
+    nbytes = [int(shapes.volumes.sum()) * dtype.bytes for _, dtype, _, shapes in nodes]
+    pending = [p for p in range(len(nodes)) if plan.keep.get(p) != "input"]
+    texts = [
+        f"{op} {dtype} {layout or ''} {shapes.tuples[0]}" for op, dtype, layout, shapes in nodes
+    ]
+    result = Explanation([texts[p] for p in pending], promises=promises)
     for step in plan.steps:
         reason = plan.keep.get(step.root, "")
         if not isinstance(step, KernelStep):
-            op = facts[step.root].op
+            op = nodes[step.root][0]
             result.groups.append(Group("opaque", (op,), "", None, 0, 0, reason, (step.root,)))
             continue
         name = kernel_file(step.spec, step.device is not None)
         folder = "cpu" if step.device is None else "gpu"
-        reads = sum(facts[p].nbytes for p in dict.fromkeys(step.reads))
-        writes = sum(facts[p].nbytes for p in step.writes)
-        ops = tuple(facts[p].op for p in step.members)
+        reads = sum(nbytes[p] for p in dict.fromkeys(step.reads))
+        writes = sum(nbytes[p] for p in step.writes)
+        ops = tuple(nodes[p][0] for p in step.members)
         result.groups.append(
             Group(
                 "kernel",
@@ -117,8 +121,8 @@ def describe(report: Report) -> Explanation:
         )
         result.fused_bytes += reads + writes
     for p in pending:
-        result.unfused_bytes += facts[p].nbytes
-        result.unfused_bytes += sum(facts[i].nbytes for i in dict.fromkeys(inputs[p]))
+        result.unfused_bytes += nbytes[p]
+        result.unfused_bytes += sum(nbytes[i] for i in dict.fromkeys(inputs[p]))
     return result
 
 
@@ -126,10 +130,6 @@ def _tabulated(step: KernelStep) -> bool:
     from .kernels.cpu import is_tabulated
 
     return is_tabulated(step.spec)
-
-
-def _text(f: Facts) -> str:
-    return f"{f.op} {f.dtype} {f.layout or ''} {f.shapes.tuples[0]}"
 
 
 def _size(nbytes: int) -> str:

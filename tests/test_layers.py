@@ -63,9 +63,9 @@ def test_import_is_light() -> None:
 def test_import_takes_less_than_half_a_second() -> None:
     code = """
         import time
-        start = time.perf_counter()
+        start = time.process_time()  # not wall time: the machine may be busy with other tests
         import ndd
-        print(time.perf_counter() - start)
+        print(time.process_time() - start)
     """
     run_python(code)  # writes byte code, reads the disk
     assert min(float(run_python(code)) for _ in range(3)) < 0.5

@@ -36,15 +36,27 @@ def test_fused_equals_op_by_op(data: st.DataObject) -> None:
 
 
 def check(program: programs.Program) -> None:
-    """Op by op, then fused: deferred twice (the second plan knows what was read) and eager."""
+    """Op by op, then fused and deferred; of many programs only every fifth in the other modes.
+
+    Twice deferred, because the second plan knows what was read after the first.
+    """
+    global checked
+    checked += 1
     with pytest.MonkeyPatch.context() as patch, ndd.EvalMode.deferred:
         patch.setenv("NDD_FUSION", "0")
         wanted = programs.run(program)
-    for mode in (ndd.EvalMode.deferred, ndd.EvalMode.deferred, ndd.EvalMode.sync_cpu):
-        with mode:
-            compare(program, wanted, mode.name)
+    with ndd.EvalMode.deferred:
+        compare(program, wanted, "deferred")
+        if EXAMPLES > 100 and checked % 5:
+            return
+        compare(program, wanted, "deferred again")
+    with ndd.EvalMode.sync_cpu:
+        compare(program, wanted, "sync_cpu")
     with ndd.EvalMode.eager, worker_held():
         compare(program, wanted, "eager")
+
+
+checked = 0
 
 
 def compare(program: programs.Program, wanted: list[list[object]], mode: str) -> None:
