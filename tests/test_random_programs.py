@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -62,3 +63,57 @@ checked = 0
 def compare(program: programs.Program, wanted: list[list[object]], mode: str) -> None:
     for k, (got, want) in enumerate(zip(programs.run(program), wanted, strict=True)):
         assert_same(got, want, f"{mode}, result {k} of\n{program}\n")
+
+
+# -- many more, without a compiler ---------------------------------------------------------------
+
+MANY = int(
+    os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 150)
+)
+
+
+@pytest.fixture
+def reference_kernels(monkeypatch):
+    """Kernels run in NumPy; plans made meanwhile are forgotten, as they hold them."""
+    from ndd.fusion import plan
+    from ndd.kernels import cpu_runtime
+    from tests.reference.kernels import ReferenceKernel
+
+    monkeypatch.setattr(plan, "_records", {})
+    monkeypatch.setattr(cpu_runtime, "get_kernel", ReferenceKernel)
+
+
+@settings(
+    max_examples=MANY,
+    derandomize=MANY <= 1000,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),
+)
+@given(data=st.data())
+def test_fusion_is_exact_in_the_reference(reference_kernels, data: st.DataObject) -> None:
+    """Passes, lowering and binding alone: fused equals op by op when NumPy runs the kernels."""
+    length = data.draw(st.integers(1, 12))
+    program = programs.make(lambda n: data.draw(st.integers(0, n - 1)), length)
+    with ndd.EvalMode.deferred:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NDD_FUSION", "0")
+            wanted = programs.run(program)
+        compare(program, wanted, "fused, in NumPy")
+
+
+def test_compiled_kernels_equal_the_reference() -> None:
+    """The same programs through Numba and through NumPy: the code generator against the meaning."""
+    from ndd.fusion import plan
+    from ndd.kernels import cpu_runtime
+    from tests.reference.kernels import ReferenceKernel
+
+    draw = random.Random(11)
+    for length in range(1, 13):
+        program = programs.make(lambda n: draw.randrange(n), length)
+        with ndd.EvalMode.deferred, pytest.MonkeyPatch.context() as patch:
+            compiled = programs.run(program)
+            patch.setattr(plan, "_records", {})
+            patch.setattr(cpu_runtime, "get_kernel", ReferenceKernel)
+            compare(program, compiled, "in NumPy")
