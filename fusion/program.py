@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 from ..kernels.dtypes import DType
 from .graph import Node, Shapes, static_channels
 
+Facts = tuple[str, DType, str | None, Shapes]  # op, type, layout, shapes
+
 
 class Report(NamedTuple):
     """A program and its plan, for explain()."""
 
     plan: Any
-    nodes: list[tuple[str, DType, str | None, Shapes]]  # op, type, layout, shapes
+    nodes: list[Facts]
     inputs: list[tuple[int, ...]]
     promises: tuple[int, ...]
 
@@ -35,8 +37,7 @@ class Program:
 
     def report(self, plan: Any) -> Report:
         """What explain() needs of this program, without keeping its nodes alive."""
-        nodes = [(n.op, n.dtype, n.layout, n.shapes) for n in self.nodes]
-        return Report(plan, nodes, self.inputs, self.promises)
+        return Report(plan, facts_of(self.nodes), self.inputs, self.promises)
 
     def consumers(self) -> list[list[int]]:
         users: list[list[int]] = [[] for _ in self.nodes]
@@ -44,6 +45,11 @@ class Program:
             for i in inputs:
                 users[i].append(position)
         return users
+
+
+def facts_of(nodes: list[Node]) -> list[Facts]:
+    """What explain() tells about the nodes of a program."""
+    return [(n.op, n.dtype, n.layout, n.shapes) for n in nodes]
 
 
 def collect(roots: list[Node]) -> Program:

@@ -147,7 +147,7 @@ class Run:
             self._pipelined(steps, tables, scratch, count)
         elif sum(written.values()) < PARALLEL_MIN_BYTES or self.pool.num_threads == 1 or count == 1:
             for step, table in zip(steps, tables, strict=True):
-                step.kernel.run(_address(table), 0, count)
+                step.kernel.run(address_of(table), 0, count)
         else:
             self._parallel(steps, tables, count)
 
@@ -156,7 +156,7 @@ class Run:
         return node.shapes.packed(node.dtype.bytes)[1]
 
     def _parallel(self, segment: list[KernelStep], tables: list[Array], count: int) -> None:
-        calls = [(s.kernel.run, _address(t)) for s, t in zip(segment, tables, strict=True)]
+        calls = [(s.kernel.run, address_of(t)) for s, t in zip(segment, tables, strict=True)]
         bounds = self._chunks(segment, count)
 
         def chunk(c: int, _worker: int) -> None:
@@ -190,7 +190,7 @@ class Run:
     ) -> None:
         """Every sample through all kernels of the segment; scratch belongs to the worker."""
         moved = [_scratch_columns(s, scratch) for s in segment]
-        calls = [(s.kernel.run, _address(t)) for s, t in zip(segment, tables, strict=True)]
+        calls = [(s.kernel.run, address_of(t)) for s, t in zip(segment, tables, strict=True)]
         bounds = self._chunks(segment, count)
         buffers: dict[int, Buffer] = {}
 
@@ -232,7 +232,7 @@ def release_inputs(node: Node) -> None:
     node.promise = None
 
 
-def _address(table: Array) -> int:
+def address_of(table: Array) -> int:
     return table.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 

@@ -18,17 +18,19 @@ ALIGNMENT = 64
 POOL_LIMIT_BYTES = int(os.environ.get("NDD_POOL_MB", "1024")) << 20
 
 
+Block = tuple[np.ndarray[Any, Any], int]  # memory, and the first aligned address in it
+
+
 class Buffer:
     """A block of host memory. Arrays made from it keep it alive; it returns to the pool after."""
 
     __slots__ = ("__weakref__", "_block", "_pool", "address", "nbytes")
 
-    def __init__(self, pool: Pool, block: np.ndarray[Any, Any], nbytes: int) -> None:
+    def __init__(self, pool: Pool, block: Block, nbytes: int) -> None:
         self._pool = pool
         self._block = block
         self.nbytes = nbytes
-        start = block.__array_interface__["data"][0]
-        self.address = start + (-start) % ALIGNMENT
+        self.address = block[1]
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -43,7 +45,7 @@ class Pool:
     """Free blocks by size class. All methods are safe between threads."""
 
     def __init__(self, limit: int = POOL_LIMIT_BYTES) -> None:
-        self._free: dict[int, list[np.ndarray[Any, Any]]] = defaultdict(list)
+        self._free: dict[int, list[Block]] = defaultdict(list)
         self._lock = threading.RLock()  # a collection inside take() may run a Buffer's __del__
         self._limit = limit
         self.free_bytes = 0
@@ -59,11 +61,13 @@ class Pool:
             if block is not None:
                 self.free_bytes -= size
         if block is None:
-            block = np.empty(size, np.uint8)
+            memory = np.empty(size, np.uint8)
+            start = memory.__array_interface__["data"][0]
+            block = (memory, start + (-start) % ALIGNMENT)
         return Buffer(self, block, nbytes)
 
-    def give_back(self, block: np.ndarray[Any, Any]) -> None:
-        size = block.size
+    def give_back(self, block: Block) -> None:
+        size = block[0].size
         with self._lock:
             self.live_bytes -= size
             if self.free_bytes + size <= self._limit:

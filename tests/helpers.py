@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import ndd
 from ndd import convert
 from ndd.call import wrap
-from ndd.fusion import build, plan
+from ndd.fusion import build, plan, single
 from ndd.fusion.graph import Site
 from ndd.fusion.run import Run
 from ndd.handle import executor_of, finish_call
@@ -173,8 +174,24 @@ def counted_runs() -> Iterator[list[int]]:
         runs.append(sum(isinstance(s, plan.KernelStep) for s in self.plan.steps))
         execute(self)
 
+    shortest = single.run
+
+    def counting_single(*arguments: Any) -> bool:
+        done = shortest(*arguments)
+        if done:
+            runs.append(1)
+        return done
+
     Run.execute = counting  # type: ignore[method-assign]
+    single.run = counting_single
     try:
         yield runs
     finally:
         Run.execute = execute  # type: ignore[method-assign]
+        single.run = shortest
+
+
+def forget_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known about earlier programs, and nothing learned now is kept."""
+    monkeypatch.setattr(plan, "_records", {})
+    monkeypatch.setattr(single, "_known", {})

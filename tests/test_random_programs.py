@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import ndd
 from tests import programs
-from tests.helpers import assert_same, worker_held
+from tests.helpers import assert_same, forget_plans, worker_held
 
 EXAMPLES = int(
     os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 60)
@@ -75,11 +75,10 @@ MANY = int(
 @pytest.fixture
 def reference_kernels(monkeypatch):
     """Kernels run in NumPy; plans made meanwhile are forgotten, as they hold them."""
-    from ndd.fusion import plan
     from ndd.kernels import cpu_runtime
     from tests.reference.kernels import ReferenceKernel
 
-    monkeypatch.setattr(plan, "_records", {})
+    forget_plans(monkeypatch)
     monkeypatch.setattr(cpu_runtime, "get_kernel", ReferenceKernel)
 
 
@@ -105,7 +104,6 @@ def test_fusion_is_exact_in_the_reference(reference_kernels, data: st.DataObject
 
 def test_compiled_kernels_equal_the_reference() -> None:
     """The same programs through Numba and through NumPy: the code generator against the meaning."""
-    from ndd.fusion import plan
     from ndd.kernels import cpu_runtime
     from tests.reference.kernels import ReferenceKernel
 
@@ -114,6 +112,6 @@ def test_compiled_kernels_equal_the_reference() -> None:
         program = programs.make(lambda n: draw.randrange(n), length)
         with ndd.EvalMode.deferred, pytest.MonkeyPatch.context() as patch:
             compiled = programs.run(program)
-            patch.setattr(plan, "_records", {})
+            forget_plans(patch)
             patch.setattr(cpu_runtime, "get_kernel", ReferenceKernel)
             compare(program, compiled, "in NumPy")

@@ -18,7 +18,7 @@ from ndd.kernels import dtypes as dt
 from ndd.kernels import expr as ex
 from ndd.kernels.interp import evaluate, evaluate_all
 from ndd.kernels.spec import KernelSpec
-from tests.helpers import arrays, assert_same, ragged, samples
+from tests.helpers import arrays, assert_same, forget_plans, ragged, samples
 
 Array = np.ndarray[Any, Any]
 
@@ -94,7 +94,7 @@ class _Table:
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(run.cpu_runtime, "get_kernel", InterpretedKernel)
-    monkeypatch.setattr(plan, "_records", {})
+    forget_plans(monkeypatch)
     with ndd.EvalMode.deferred:
         yield
 

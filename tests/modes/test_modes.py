@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion import plan
 from ndd.fusion import run as fusion_run
 from tests.helpers import (
     arrays,
     assert_same,
     counted_runs,
+    forget_plans,
     nothing_planned,
     ragged,
     samples,
@@ -204,7 +204,7 @@ def test_an_intermediate_that_is_read_later_is_right(mode: str, fusion: str) -> 
 @pytest.fixture
 def no_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known about earlier programs."""
-    monkeypatch.setattr(plan, "_records", {})
+    forget_plans(monkeypatch)
 
 
 @pytest.mark.usefixtures("no_plans")
