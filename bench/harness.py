@@ -98,7 +98,7 @@ def record(rows: list[Row]) -> None:
     ).stdout.strip()
     new = not RESULTS.exists()
     with RESULTS.open("a", newline="") as f:
-        out = csv.writer(f)
+        out = csv.writer(f, lineterminator="\n")
         if new:
             out.writerow(
                 ["date", "commit", "machine", "workload", "name", "seconds", "spread", "busy"]
