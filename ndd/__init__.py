@@ -61,22 +61,10 @@ from .ops.creation import (
     zeros,
     zeros_like,
 )
-from .ops.geometry import (
-    cat,
-    crop,
-    crop_mirror_normalize,
-    erase,
-    expand_dims,
-    flip,
-    pad,
-    reinterpret,
-    reshape,
-    slice,
-    squeeze,
-    stack,
-    transpose,
-)
+from .ops.geometry import crop, flip, pad, slice, transpose
 from .ops.masks import coord_flip, coord_transform, grid_mask, lookup_table, one_hot
+from .ops.normalize import crop_mirror_normalize, erase
+from .ops.shapes import cat, expand_dims, reinterpret, reshape, squeeze, stack
 from .tensor import Tensor, as_tensor, tensor
 
 __version__ = "0.1.0"

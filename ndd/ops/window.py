@@ -15,6 +15,11 @@ from ..kernels import expr as ex
 from ..kernels.dtypes import DType
 from ..kernels.expr import Expr
 
+CROPPED = "HWC CHW DHWC CDHW FHWC FCHW CFHW FDHWC FCDHW CFDHW"
+POLICY_DOC = "What to do with a window that leaves the input: error, pad or trim_to_shape."
+FILL_DOC = "Value of padding, or one per channel; for out_of_bounds_policy='pad'."
+POSITION_DOC = "Relative position of the window: 0 at the beginning, 1 at the end."
+OLD_DOC = "Deprecated and without effect."
 POLICIES = ("error", "pad", "trim_to_shape")
 # Positions, extents and volumes beyond this are mistakes; sums of several still fit in 64 bits.
 MAX_EXTENT = 2**48
@@ -259,3 +264,12 @@ def _crop_sizes(
     if crop.shape[1] == 3:
         sizes["D"] = crop[:, 0]
     return sizes
+
+
+def fill_per_sample(values, x: Node) -> Node:
+    """Fill values in the type of `x`, one or one per sample."""
+    numbers = [c_cast(float(v), x.dtype) for v in values]
+    if len(numbers) == 1:
+        return beside(convert.const_scalar(numbers[0], x.dtype), x)
+    arrays = [convert.stored(np.asarray(n), x.dtype) for n in numbers]
+    return beside(convert.copy_arrays(arrays, x.dtype, None, batch=True), x)
