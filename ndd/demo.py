@@ -72,9 +72,9 @@ def _rate(images: Any, seconds: float) -> Any:
 
 def save_png(path: Path, image: np.ndarray[Any, Any]) -> None:
     """Write an RGB image with nvimgcodec."""
-    from nvidia import nvimgcodec
-
     with _silent_stderr():
+        from nvidia import nvimgcodec
+
         encoder = nvimgcodec.Encoder(
             backends=[nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)],
             device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
