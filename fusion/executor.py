@@ -24,7 +24,7 @@ from .run import Run, release_inputs
 
 # The background thread looks for work this often, and starts when nothing was added since its last
 # look. Op calls follow each other in 10-20 µs, so a burst of calls is taken as one program; a
-# consumer does not wait for it (bench/overhead.py, sweep of the window).
+# consumer does not wait for it. Chosen by that reasoning; no sweep was made yet.
 WINDOW_SECONDS = 200e-6
 # A program that was never planned may be only the beginning of the one that the caller is writing:
 # compiling kernels for it would be wasted. It waits this much longer for the rest.

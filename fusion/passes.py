@@ -12,11 +12,11 @@ from ..kernels.expr import Expr, cost, walk
 from .graph import Merge, Pointwise, View
 from .program import Program
 
-# A group of more nodes than this compiles slowly for no gain: 256 chained adds take 3 s to
-# compile, and a loop over more than that is bound by arithmetic, not by memory.
+# A longer group compiles slowly, and its per-sample numbers no longer fit in a GPU's registers.
+# A cautious guess: 520 generated lines took 1.3 to 1.5 s to compile; no sweep was made.
 MAX_GROUP_NODES = 128
-# Storing and reading back one element costs about as much as this many operations on it
-# (bench/pointwise.py: a copy of u8 or f32 through the cache against a chain of multiply-adds).
+# Storing and reading back one element is taken to cost as much as this many operations on it.
+# An estimate, not yet measured.
 RECOMPUTE_COST = 8
 
 Keep = dict[int, str]

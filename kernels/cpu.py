@@ -12,11 +12,11 @@ from .dtypes import DType
 from .expr import Expr, bfloat16_bits, const, cost, rewrite, walk
 from .spec import Access, KernelSpec, fold
 
-# Below this many elements a direct evaluation is cheaper than filling a table of 256 entries
-# (bench/tabulate.py: break-even lies between 300 and 900 elements, by the cost of the chain).
+# Below this many elements a direct evaluation is used: filling 256 entries has to pay off.
+# bench/tabulate.py on a busy machine: no clear winner up to 1024 elements, the table from 2048 on.
 TABLE_MIN_ELEMENTS = 1024
-# A chain cheaper than this many operations vectorises better than a lookup does: an 8-lane loop
-# beats one load per element up to there (bench/tabulate.py).
+# A chain cheaper than this many operations vectorises better than a lookup does (bench/tabulate.py,
+# ns computed / looked up: cost 9: 0.23 / 0.56, cost 17: 0.53 / 0.48, cost 33: 1.7 / 0.57).
 TABLE_MIN_COST = 24
 # Kernels with more windows than this test every element instead of splitting their loops: each
 # window that is split makes three loops of one.
@@ -68,7 +68,7 @@ class _Writer:
         self.depths: dict[Expr, int] = {}
         # NOTE [names] Every line assigns a name of its own, also where loops come in versions, and
         # literals are global constants: Numba then has no SSA form to rebuild and no calls to
-        # type, which were half of its time on long kernels (1.9 s → 0.9 s for 520 lines).
+        # type, a good part of its time on long kernels (1.9 s → 1.3 to 1.5 s for 520 lines).
         self.names: dict[Expr, str] = {}
         self.count = 0
         self.constants: dict[str, str] = {}
