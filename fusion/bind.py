@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..kernels.spec import KernelSpec
+from ..kernels.taps import NEAREST, filter_tables
 from .graph import Array, Node, Storage
 from .lower import Recipe, Term, Terms, WindowRecipe
 
 Number = int | Array  # one for all samples, or one each
+ROW_ALIGN = 64  # of areas in scratch memory
 
 
 class Binder:
     """Evaluates recipes for one run of a program."""
 
-    def __init__(self, nodes: list[Node], values: list[Storage | None]) -> None:
+    def __init__(
+        self, nodes: list[Node], values: list[Storage | None], filters: Callable[[Any], int]
+    ) -> None:
         self.nodes = nodes
+        self.filters = filters  # address of the filter tables on a device
         self.values = values  # what is in memory by now, by position
         self._numbers: dict[Term, tuple[Number, Number]] = {}
 
@@ -48,7 +56,43 @@ class Binder:
                 step, offset = self.numbers(term)
                 rows[:, place["step", i]] = step
                 rows[:, place["offset", i]] = offset
+        if recipe.sampler is not None:
+            self._sampler(rows, spec, *recipe.sampler)
         return rows
+
+    def _sampler(self, rows: Array, spec: KernelSpec, position: int, terms: Terms) -> None:
+        """Columns of the interpolated value, and how it divides the scratch memory of a kernel."""
+        node = self.nodes[position]
+        source = node.inputs[0].shapes.rows
+        place = spec.columns
+        sizes: dict[str, Array] = {}
+        for k, (axis, taps) in enumerate(zip(node.static.axes, node.params, strict=True)):
+            step, at = self.numbers(terms[k])
+            n_in = source[:, axis]
+            numbers: dict[str, Number] = {
+                "step": step, "at": at, "n": node.shapes.rows[:, axis], "in": n_in,
+                "count": taps.count, "nearest": taps.kind == NEAREST,
+                "table": self.filters(node.device) + 4 * filter_tables()[1][taps.kind],
+                "origin": _bits(taps.origin), "scale": _bits(taps.scale),
+                "stretch": _bits(taps.stretch),
+            }  # fmt: skip
+            for what, number in numbers.items():
+                rows[:, place[f"tap_{what}", k]] = number
+            out = terms[k][0]
+            n_out = 1 if out is None else rows[:, place["n", out]]
+            sizes[f"first_{k}"] = 4 * n_out
+            sizes[f"weight_{k}"] = 4 * n_out * np.minimum(taps.count, n_in)
+            # only the columns that are needed; the last dimension comes last
+            sizes["row"], sizes["line"] = 4 * n_in, 4 * n_out
+        lanes = len(spec.lane_points)
+        sizes["row"] = sizes["row"] * lanes
+        sizes["line"] = sizes["line"] * (4 if lanes == 3 else lanes)
+        end: Number = 0
+        for name in spec.sampler_areas:
+            rows[:, place["area", name]] = end
+            # a vector of four may be read or written where one element is meant
+            end = end + -(-(sizes[name] + 16) // ROW_ALIGN) * ROW_ALIGN
+        rows[:, place["scratch",]] = end
 
     def numbers(self, term: Term) -> tuple[Number, Number]:
         """(step, offset) of a term, per sample where samples differ."""
@@ -62,6 +106,8 @@ class Binder:
             if kind == "broadcast":
                 moves = (self.nodes[position].shapes.rows[:, d] != 1).astype(np.int64)
                 step, offset = step * moves, offset * moves
+            elif kind == "extent":
+                offset = self.nodes[position].shapes.rows[:, d]
             else:
                 steps, offsets = self.nodes[position].params
                 if steps is not None:
@@ -101,6 +147,8 @@ class Binder:
                 first = first + strides[:, d] * offset
         for axis, stride in by_axis.items():
             rows[:, place[f"{kind}_stride", k, axis]] = stride
+        if (f"{kind}_reach", k) in place:
+            rows[:, place[f"{kind}_reach", k]] = (abs(strides) * node.shapes.rows).sum(axis=1)
         if guarded:
             rows[:, place[kind, k]] = self._addresses(position)
             rows[:, place[f"{kind}_first", k]] = first
@@ -130,3 +178,8 @@ class Binder:
         lo, hi = bounds[window.axes[0]]
         lo[never], hi[never] = 1, 0
         return bounds
+
+
+def _bits(numbers: Array) -> Array:
+    """The bits of float32 numbers, for a table of integers."""
+    return numbers.view(np.int32)

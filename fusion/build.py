@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels.dtypes import DType
 from ..kernels.expr import Expr
+from ..kernels.taps import Taps
 from .graph import (
     Alias,
     Array,
@@ -17,6 +19,7 @@ from .graph import (
     Merge,
     Node,
     Pointwise,
+    Resample,
     Samples,
     Shapes,
     Transfer,
@@ -249,6 +252,29 @@ def part(
     """`x` placed into a larger output; outside of it the value is undefined (see `merge`)."""
     checked = tuple(d for d in range(x.rank) if mapping[d] == axis)
     return view(op, x, mapping, shapes, None, offset, moved=checked, checked=checked, batch=batch)
+
+
+def resample(
+    op: str, x: Node, axes: Sequence[int], shapes: Shapes, taps: Sequence[Taps], batch: bool
+) -> Node:
+    """`x` interpolated along `axes`, as float32; `taps[k]` tells how along axes[k]."""
+    extents = x.shapes.rows[:, list(axes)]
+    bad = np.flatnonzero((extents == 0).any(axis=1) & (shapes.volumes > 0))
+    if len(bad):
+        s = int(bad[0])
+        raise ValueError(f"sample {s} of shape {x.shapes.tuples[s]} has no pixels to interpolate")
+    most = max((int(t.count.max(initial=0)) for t in taps), default=0)
+    if most > MAX_TAPS:
+        raise ValueError(
+            f"the result shrinks too much: {most} input pixels for one, up to {MAX_TAPS} are possible"
+        )
+    static = intern(Resample(tuple(axes), shapes.rank))
+    return Node(op, static, (x,), shapes, dt.float32, x.layout, batch, x.device, tuple(taps))
+
+
+# Pixels that one output pixel may depend on, along one axis. Beyond it lie mistakes: a region of
+# interest of a billion pixels.
+MAX_TAPS = 1 << 20
 
 
 def alias(op: str, x: Node, shapes: Shapes, dtype: DType, layout: str | None) -> Node:

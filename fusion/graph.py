@@ -144,6 +144,16 @@ class Merge(NamedTuple):
     rank: int
 
 
+class Resample(NamedTuple):
+    """Interpolation along some axes, each by itself; the result is float32.
+
+    params: one `kernels.taps.Taps` for each of the axes.
+    """
+
+    axes: tuple[int, ...]
+    rank: int
+
+
 class Alias(NamedTuple):
     """The same memory under another shape or type (reshape, reinterpret)."""
 

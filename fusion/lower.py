@@ -15,11 +15,12 @@ from typing import NamedTuple
 from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels.expr import Expr
-from ..kernels.spec import Access, Index, KernelSpec
-from .graph import Merge, Node, Pointwise, View, static_channels
+from ..kernels.spec import Access, Index, KernelSpec, Sampler
+from .graph import Merge, Node, Pointwise, Resample, View, static_channels
 
 # (axis, constant, path): start at o[axis] (or at the constant), then apply each step of the path:
-# ("view", position, dimension) or ("broadcast", position, dimension).
+# ("view", position, dimension), ("broadcast", position, dimension), or ("extent", …), which is the
+# extent of that dimension. Axes from the group's rank on are positions that the kernel computes.
 Step = tuple[str, int, int]
 Term = tuple[int | None, int, tuple[Step, ...]]
 Terms = tuple[Term, ...]
@@ -45,6 +46,7 @@ class Recipe(NamedTuple):
     stores: tuple[tuple[int, Terms], ...]
     windows: tuple[WindowRecipe, ...]
     indices: tuple[Term, ...]
+    sampler: tuple[int, Terms] | None = None  # the interpolated node, and where it is asked for
 
 
 def identity_terms(rank: int) -> Terms:
@@ -72,8 +74,11 @@ class Lowering:
         self._padding: dict[Expr, tuple[int, ...]] = {}  # windows with a fill value: their axes
         self._indices: dict[Term, int] = {}
         self._memo: dict[Request, Expr] = {}
+        self._sampler: tuple[int, Terms, Expr] | None = None
+        self.rank = 0
 
     def group(self, root: int) -> tuple[KernelSpec, Recipe]:
+        self.rank = self.nodes[root].rank
         terms = identity_terms(self.nodes[root].rank)
         value = self._evaluate((root, terms, None))
         self.stores[root] = (terms, value)
@@ -125,6 +130,8 @@ class Lowering:
             fill_terms = tuple(terms[a] for a in static.fill_axes)
             outside = yield fill, self._broadcast(fill, fill_terms), guard
             return ex.select(window, value, outside)
+        if isinstance(static, Resample):
+            return (yield from self._resample(position, static, terms))
         assert isinstance(static, Merge)
         return (yield from self._merge(position, terms, guard))
 
@@ -132,12 +139,12 @@ class Lowering:
         self, position: int, static: Pointwise, terms: Terms, guard: Expr | None
     ) -> Work:
         memo: dict[Expr, Expr] = {}
-        for e in _inputs_of(static.expr):
-            memo[e] = yield self._input(position, static, e, terms, guard)
 
         def leaf(e: Expr) -> Expr | None:
             if e.op == "index":
                 return self._index(terms[e.attr])
+            if e.op == "extent":
+                return self._extent(position, static, *e.attr)
             if e.op == "lookup":
                 table = self.inputs[position][e.attr]
                 slot = self._slot(table, ((None, 0, ()),), None)
@@ -147,6 +154,12 @@ class Lowering:
                 return Expr("lookup", e.dtype, (index,), slot)
             return None
 
+        for e in _reads_of(static.expr):
+            if e.op == "input":
+                memo[e] = yield self._input(position, static, e, terms, guard)
+            else:
+                args = tuple(ex.rewrite(a, leaf, memo) for a in e.args)
+                memo[e] = yield from self._computed(position, static, e, args, terms)
         return ex.rewrite(static.expr, leaf, memo)
 
     def _input(
@@ -157,6 +170,75 @@ class Lowering:
         source = self.inputs[position][i]
         own = tuple(pinned.get(a, terms[a]) for a in static.axes[i])
         return source, self._broadcast(source, own, static.same[i]), guard
+
+    # -- computed positions --------------------------------------------------------------------
+
+    def _computed(
+        self, position: int, static: Pointwise, e: Expr, args: tuple[Expr, ...], terms: Terms
+    ) -> Work:
+        """A value read at positions that the kernel computes.
+
+        What is there at any position is a template over axes of our own, behind those of the
+        output; the positions are put into it. Bodies keep positions in range, so windows that
+        guard other reads do not matter here.
+        """
+        i, pins, axes = e.attr
+        at = {axis % static.rank: self.rank + k for k, axis in enumerate(axes)}
+        request = self._input(position, static, ex.body_input(i, e.dtype, pins), terms, None)
+        source = self.inputs[position][i]
+        own = tuple(
+            (at[a], 0, ()) if a in at else term
+            for a, term in zip(static.axes[i], request[1], strict=True)
+        )
+        template = yield source, own, None
+        if e.op == "fetch":
+            return self._placed(template, args)
+        y, x, *rest = args
+        fill = rest.pop() if len(args) > len(axes) else None
+        h, w = (self._extent(position, static, i, axis) for axis in axes[:2])
+        plain = self._plain_load(template)
+        if plain is not None and self.nodes[position].device is None:
+            fills = () if fill is None else (fill,)
+            return Expr("bilinear", dt.float32, (y, x, h, w, *rest, *fills), plain.attr)
+
+        def tap(row: Expr, column: Expr) -> Expr:
+            return ex.cast(self._placed(template, (row, column, *rest)), dt.float32)
+
+        return ex.bilinear_of(tap, y, x, h, w, fill)
+
+    def _placed(self, template: Expr, positions: tuple[Expr, ...]) -> Expr:
+        """A template with its loads at these positions."""
+        places = list(self._loads)
+
+        def leaf(e: Expr) -> Expr | None:
+            if e.op != "load" or all((axis or 0) < self.rank for axis, _, _ in places[e.attr][1]):
+                return None
+            return Expr("fetch", e.dtype, positions, e.attr)
+
+        return ex.rewrite(template, leaf, {})
+
+    def _plain_load(self, template: Expr) -> Expr | None:
+        """The load that a template is, but for a conversion to float32 that loses nothing."""
+        e = template
+        if e.op == "cast" and e.dtype is dt.float32 and e.args[0].dtype.bits <= 16:
+            e = e.args[0]
+        return e if e.op == "load" else None
+
+    def _extent(self, position: int, static: Pointwise, i: int, axis: int) -> Expr:
+        source = self.inputs[position][i]
+        dimension = static.axes[i].index(axis % static.rank)
+        return self._index((None, 0, (("extent", source, dimension),)))
+
+    def _resample(self, position: int, static: Resample, terms: Terms) -> Work:
+        source = self.inputs[position][0]
+        own = list(terms)
+        for k, axis in enumerate(static.axes):
+            own[axis] = (self.rank + k, 0, ())
+        tap = yield source, tuple(own), None
+        sampler = (position, tuple(terms[a] for a in static.axes), ex.cast(tap, dt.float32))
+        assert self._sampler in (None, sampler), "passes allow one interpolated value in a kernel"
+        self._sampler = sampler
+        return Expr("sample", dt.float32, (), 0)
 
     def _broadcast(self, position: int, terms: Terms, same: tuple[bool, ...] = ()) -> Terms:
         """Terms that stay at 0 in dimensions of extent 1; those in `same` need no such care."""
@@ -260,18 +342,25 @@ class Lowering:
         ops = tuple(self.nodes[p].op for p in sorted(self.members.keys() - renamed or renamed))
         spec = KernelSpec(
             ops, extents, loads, stores, tuple(v for _, v in self.stores.values()),
-            tuple(w.axes for w in self._windows), indices,
+            tuple(w.axes for w in self._windows), indices, self._sampler_spec(),
         )  # fmt: skip
         recipe = Recipe(
             root, flat, tuple((p, t) for p, t, _ in self._loads),
             tuple((p, t) for p, (t, _) in self.stores.items()),
             tuple(self._windows), tuple(self._indices),
+            None if self._sampler is None else self._sampler[:2],
         )  # fmt: skip
         return spec, recipe
 
+    def _sampler_spec(self) -> Sampler | None:
+        if self._sampler is None:
+            return None
+        _, terms, tap = self._sampler
+        return Sampler(tap, tuple(axis for axis, _, _ in terms))
+
     def _is_flat(self, rank: int) -> bool:
         """Whether all operands run over the same contiguous elements, so one loop does."""
-        if self._windows or self._indices:
+        if self._windows or self._indices or self._sampler:
             return False
         whole = identity_terms(rank)
         for position, terms, _ in self._loads:
@@ -288,7 +377,8 @@ class Lowering:
     def _extents(self, node: Node) -> tuple[int | None, ...]:
         extents: list[int | None] = [None] * node.rank
         channels = static_channels(node)
-        if channels is not None:
+        sampled = () if self._sampler is None else [axis for axis, _, _ in self._sampler[1]]
+        if channels is not None and channels[0] not in sampled:
             extents[channels[0]] = channels[1]
         return tuple(extents)
 
@@ -311,7 +401,7 @@ class Lowering:
         """
         node = self.nodes[position]
         known = self._known_strides(node, position)
-        strides: list[int | None] = [0] * rank
+        strides: list[int | None] = [0] * max([rank, *(axis + 1 for axis, _, _ in terms if axis)])
         seen: set[int] = set()
         for d, (axis, _, path) in enumerate(terms):
             if axis is None:
@@ -339,5 +429,5 @@ class Lowering:
 
 
 @lru_cache(maxsize=4096)
-def _inputs_of(expr: Expr) -> tuple[Expr, ...]:
-    return tuple(e for e in ex.walk([expr]) if e.op == "input")
+def _reads_of(expr: Expr) -> tuple[Expr, ...]:
+    return tuple(e for e in ex.walk([expr]) if e.op in ("input", "fetch", "bilinear"))

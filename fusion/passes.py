@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from ..kernels.expr import Expr, cost, walk
-from .graph import Merge, Pointwise, View
+from .graph import Merge, Pointwise, Resample, View
 from .program import Program
 
 # A longer group compiles slowly, and its per-sample numbers no longer fit in a GPU's registers.
@@ -20,7 +20,10 @@ MAX_GROUP_NODES = 128
 RECOMPUTE_COST = 8
 
 Keep = dict[int, str]
-FUSIBLE = (Pointwise, View, Merge)
+# Work up to this cost is done again for every tap that reads its result, rather than stored.
+# A conversion or a scale and shift; an estimate, not measured.
+TAP_COST = 8
+FUSIBLE = (Pointwise, View, Merge, Resample)
 
 
 def keep_outputs(program: Program, keep: Keep) -> None:
@@ -58,6 +61,57 @@ def keep_tables(program: Program, keep: Keep) -> None:
         if isinstance(static, Pointwise):
             for i in _looked_up(static.expr):
                 keep.setdefault(inputs[i], "it is looked up by position")
+
+
+def keep_scattered(program: Program, keep: Keep) -> None:
+    """What is read at computed positions is in memory, unless it is cheap to compute there."""
+    for p, inputs in enumerate(program.inputs):
+        static = program.nodes[p].static
+        if program.nodes[p].storage is not None:
+            continue
+        if isinstance(static, Resample):
+            scattered: tuple[int, ...] = (0,)
+        elif isinstance(static, Pointwise):
+            scattered = _scattered(static.expr)
+        else:
+            continue
+        for i in scattered:
+            held = _needs_memory(program, keep, inputs[i])
+            if held is not None:
+                keep.setdefault(held, f"{program.nodes[p].op} reads it at several positions")
+
+
+def _needs_memory(program: Program, keep: Keep, p: int) -> int | None:
+    """The value to store so that `p` can be read anywhere; None if there is no need."""
+    start, left = p, TAP_COST
+    while p not in keep:
+        static = program.nodes[p].static
+        if isinstance(static, View) and not static.checked:
+            p = program.inputs[p][0]
+            continue
+        if not isinstance(static, Pointwise) or not _is_local(static.expr):
+            return start if isinstance(static, Pointwise) else p
+        left -= _cost(static.expr)
+        varying = [i for i in program.inputs[p] if program.nodes[i].rank and i not in keep]
+        stored = [i for i in program.inputs[p] if program.nodes[i].rank and i in keep]
+        if left < 0 or len(varying) + len(stored) > 1:
+            return start
+        if not varying:
+            return None
+        p = varying[0]
+    return None
+
+
+def keep_all_but_one_resample(program: Program, keep: Keep) -> None:
+    """A kernel interpolates one value; where several meet, all but the last are stored."""
+    carried: list[bool] = []
+    for p, inputs in enumerate(program.inputs):
+        node = program.nodes[p]
+        own = isinstance(node.static, Resample) and node.storage is None
+        found = [i for i in dict.fromkeys(inputs) if carried[i] and i not in keep]
+        for i in found[:-1] if not own else found:
+            keep[i] = "a kernel interpolates one value"
+        carried.append(own or bool(found))
 
 
 def keep_nested_merges(program: Program, keep: Keep) -> None:
@@ -113,8 +167,10 @@ PASSES: tuple[Callable[[Program, Keep], None], ...] = (
     keep_inputs_of_opaque,
     keep_across_batches,
     keep_tables,
+    keep_scattered,
     keep_nested_merges,
     keep_shared,
+    keep_all_but_one_resample,
     keep_long_chains,
     keep_inputs_of_opaque,  # again, for views that the passes before have turned into results
 )
@@ -146,6 +202,18 @@ def _looked_up(expr: Expr) -> tuple[int, ...]:
 
 
 _cost = lru_cache(maxsize=4096)(cost)
+_ELSEWHERE = ("fetch", "bilinear")
+
+
+@lru_cache(maxsize=4096)
+def _scattered(expr: Expr) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(e.attr[0] for e in walk([expr]) if e.op in _ELSEWHERE))
+
+
+@lru_cache(maxsize=4096)
+def _is_local(expr: Expr) -> bool:
+    """Whether a body only reads elements of its inputs, wherever it is asked for."""
+    return not any(e.op in ("index", "lookup", "extent", *_ELSEWHERE) for e in walk([expr]))
 
 
 def _moves(program: Program, p: int, of: int) -> bool:
@@ -153,6 +221,8 @@ def _moves(program: Program, p: int, of: int) -> bool:
     static = program.nodes[p].static
     if isinstance(static, View):
         return not all(static.unit) or not all(static.still)
+    if isinstance(static, Resample):
+        return True
     if isinstance(static, Pointwise):
         return not all(
             all(same) for i, same in zip(program.inputs[p], static.same, strict=True) if i == of
@@ -166,6 +236,10 @@ def _costs(program: Program) -> list[int]:
     for p, inputs in enumerate(program.inputs):
         node = program.nodes[p]
         if node.storage is None:
-            own = _cost(node.static.expr) if isinstance(node.static, Pointwise) else 1
+            own = 1
+            if isinstance(node.static, Pointwise):
+                own = _cost(node.static.expr)
+            elif isinstance(node.static, Resample):
+                own = 1000
             costs[p] = min(own + sum(costs[i] for i in inputs), 1000)
     return costs

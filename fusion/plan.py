@@ -220,7 +220,7 @@ class _Groups:
 def is_onto(program: Program, terms: Terms, rank: int) -> bool:
     """Whether every element of the operand is visited exactly once over the output domain."""
     axes = [axis for axis, _, _ in terms]
-    if None in axes or len(set(axes)) != len(axes) or len(axes) != rank:
+    if sorted(-1 if a is None else a for a in axes) != list(range(rank)):
         return False
     return all(
         kind == "view" and program.nodes[p].static.onto

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..kernels import cpu_runtime
 from ..kernels.memory import POOL, Buffer
+from ..kernels.spec import KernelSpec
+from ..kernels.taps import filter_tables
 from ..kernels.threads import ThreadPool
-from .bind import Binder
+from .bind import ROW_ALIGN, Binder
 from .errors import at_site
 from .graph import Array, Node, Samples, Shapes, Storage, source
 from .opaque import compute, contiguous
@@ -23,7 +26,6 @@ PARALLEL_MIN_BYTES = 512 << 10
 # Intermediates up to this size stay in the L2 cache anyway; beyond it each sample goes through all
 # kernels of its segment before the next one starts, in scratch memory of its thread.
 PIPELINE_MIN_BYTES = 1 << 20
-ROW_ALIGN = 64
 
 
 def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] = POOL.take) -> Storage:
@@ -49,7 +51,8 @@ class Run:
         self.pool = pool
         self.gpu = gpu  # device → its runtime (kernels/gpu_runtime.py)
         self.values = [n.storage for n in program.nodes]
-        self.binder = Binder(self.nodes, self.values)
+        # not a method of ours: a cycle would keep results alive until a garbage collection
+        self.binder = Binder(self.nodes, self.values, partial(_filters, gpu))
 
     def execute(self) -> None:
         for segment in self.plan.segments:
@@ -143,9 +146,12 @@ class Run:
             if p not in scratch:
                 self.values[p] = allocate(self.nodes[p].shapes, self.nodes[p].dtype.bytes)
         tables = [self.binder.table(s.spec, s.recipe) for s in steps]
-        if scratch:
-            self._pipelined(steps, tables, scratch, count)
-        elif sum(written.values()) < PARALLEL_MIN_BYTES or self.pool.num_threads == 1 or count == 1:
+        small = sum(written.values()) < PARALLEL_MIN_BYTES or self.pool.num_threads == 1
+        alone = small or count == 1
+        rooms = [_room(s.spec, t) for s, t in zip(steps, tables, strict=True)]
+        if scratch or any(rooms):
+            self._pipelined(steps, tables, scratch, max(rooms), count, alone and not scratch)
+        elif alone:
             for step, table in zip(steps, tables, strict=True):
                 step.kernel.run(address_of(table), 0, count)
         else:
@@ -167,10 +173,17 @@ class Run:
 
     def _chunks(self, segment: list[KernelStep], count: int) -> list[int]:
         """Runs of samples of about equal volume, four per thread so that a slow one evens out."""
-        work = np.cumsum(sum(self.nodes[s.root].shapes.volumes + 1 for s in segment))
+        work = np.cumsum(sum(self._work(s) for s in segment))
         pieces = min(count, 4 * self.pool.num_threads)
         marks = np.searchsorted(work, work[-1] * np.arange(1, pieces) / pieces) + 1
         return [0, *sorted({int(m) for m in marks if 0 < m < count}), count]
+
+    def _work(self, step: KernelStep) -> Array:
+        """Elements that a kernel reads or writes for each sample, roughly."""
+        work = self.nodes[step.root].shapes.volumes + 1
+        if step.recipe.sampler is not None:
+            work = work + self.nodes[step.recipe.sampler[0]].inputs[0].shapes.volumes
+        return work
 
     def _scratch(self, slots: dict[int, int]) -> dict[int, int]:
         """Offsets of values in scratch memory; under the key -1 its size."""
@@ -186,26 +199,43 @@ class Run:
         return {**offsets, -1: int(ends[-1])}
 
     def _pipelined(
-        self, segment: list[KernelStep], tables: list[Array], scratch: dict[int, int], count: int
+        self,
+        segment: list[KernelStep],
+        tables: list[Array],
+        scratch: dict[int, int],
+        room: int,
+        count: int,
+        alone: bool,
     ) -> None:
-        """Every sample through all kernels of the segment; scratch belongs to the worker."""
+        """Every sample through all kernels of the segment; scratch belongs to the worker.
+
+        `room`: scratch memory that a kernel needs for itself.
+        """
         moved = [_scratch_columns(s, scratch) for s in segment]
+        own = [s.spec.columns.get(("scratch",)) for s in segment]
         calls = [(s.kernel.run, address_of(t)) for s, t in zip(segment, tables, strict=True)]
-        bounds = self._chunks(segment, count)
+        bounds = [0, count] if alone else self._chunks(segment, count)
         buffers: dict[int, Buffer] = {}
+        between = scratch.get(-1, 0)
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
             buffer = buffers.get(worker)
             if buffer is None:
-                buffer = buffers[worker] = POOL.take(scratch[-1])
-            for table, columns in zip(tables, moved, strict=True):
+                buffer = buffers[worker] = POOL.take(between + room)
+            for table, columns, column in zip(tables, moved, own, strict=True):
                 table[begin:end, columns] += buffer.address
-            for sample in range(begin, end):
+                if column is not None:
+                    table[begin:end, column] = buffer.address + between
+            size = 1 if scratch else end - begin
+            for sample in range(begin, end, size):
                 for run, address in calls:
-                    run(address, sample, sample + 1)
+                    run(address, sample, sample + size)
 
-        self.pool.parallel_for(len(bounds) - 1, chunk)
+        if alone:
+            chunk(0, 0)
+        else:
+            self.pool.parallel_for(len(bounds) - 1, chunk)
 
     # -- GPU -----------------------------------------------------------------------------------
 
@@ -234,6 +264,20 @@ def release_inputs(node: Node) -> None:
 
 def address_of(table: Array) -> int:
     return table.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+def _filters(gpu: Callable[[Any], Any], device: Any) -> int:
+    """Address of the filter tables where a kernel runs."""
+    if device is None:
+        return address_of(filter_tables()[0])
+    address: int = gpu(device).constant(filter_tables()[0])
+    return address
+
+
+def _room(spec: KernelSpec, table: Array) -> int:
+    """Scratch memory that a kernel needs for the largest sample."""
+    column = spec.columns.get(("scratch",))
+    return 0 if column is None else int(table[:, column].max(initial=0))
 
 
 def _scratch_columns(step: KernelStep, scratch: dict[int, int]) -> list[int]:

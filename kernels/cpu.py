@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from . import dtypes as dt
 from .dtypes import DType
 from .expr import Expr, bfloat16_bits, const, cost, rewrite, walk
+from .cpu_lines import TILE_COLUMNS, LineWriter
+from .cpu_sampler import SamplerWriter
 from .spec import Access, KernelSpec, fold
 
 # Below this many elements a direct evaluation is used: filling 256 entries has to pay off.
@@ -21,7 +24,8 @@ TABLE_MIN_COST = 24
 # Kernels with more windows than this test every element instead of splitting their loops: each
 # window that is split makes three loops of one.
 MAX_SPLIT_WINDOWS = 2
-MAX_STORE_SCOPES = 8
+MAX_STORE_SCOPES = 7  # of the eight; the last one is for interpolated rows
+_COMPUTED = ("fetch", "bilinear", "lane", "sample")
 
 _HEADER = '''"""{title}
 
@@ -34,7 +38,7 @@ from numpy import float32 as f32, float64 as f64
 from numpy import int8 as i8, int16 as i16, int32 as i32, int64 as i64
 from numpy import uint8 as u8, uint16 as u16, uint32 as u32, uint64 as u64
 from ndd.kernels.numba_prims import *
-
+{more}
 inf, nan = float("inf"), float("nan")
 
 '''
@@ -43,22 +47,25 @@ inf, nan = float("inf"), float("nan")
 def render(spec: KernelSpec, name: str) -> str:
     """The complete source file of a CPU kernel."""
     layout = ", ".join("_".join(map(str, c)) for c in spec.columns)
-    writer = _Writer(spec)
+    writer = Writer(spec)
     body = [f"    {text}" for text in writer.sample_loop()]
     constants = [f"{k} = {text}" for text, k in writer.constants.items()]
     lines = [*constants, *[""] * (2 if constants else 1), f"def {name}(table, begin, end):", *body]
-    return _HEADER.format(title=name, layout=layout) + "\n".join(lines) + "\n"
+    more = "".join(f"from ndd.kernels.numba_sampler import {n}\n" for n in sorted(writer.imports))
+    return _HEADER.format(title=name, layout=layout, more=more) + "\n".join(lines) + "\n"
 
 
 def is_tabulated(spec: KernelSpec) -> bool:
     """Whether the kernel evaluates 256 values and looks the rest up."""
-    return _Writer(spec).table_source is not None
+    return Writer(spec).table_source is not None
 
 
+# Stands for the interpolated line among the expressions that have been computed.
+_LINE = Expr("line", dt.float32)
 Stores = list[tuple[dict[int, int], int, Expr]]  # (point of the unrolled axes, store, value)
 
 
-class _Writer:
+class Writer:
     """Writes the body; one instance per kernel."""
 
     def __init__(self, spec: KernelSpec) -> None:
@@ -72,29 +79,40 @@ class _Writer:
         self.names: dict[Expr, str] = {}
         self.count = 0
         self.constants: dict[str, str] = {}
+        self.imports: set[str] = set()
         self.fixed: dict[tuple[int, int], int] = {}  # strides of loads known in this loop
         self.order = self._analyse(self.stores)
+        self.lines = LineWriter(self) if any(e.op == "bilinear" for e in self.order) else None
+        self.hoisted: list[Expr] = []  # needed before the innermost loop, besides the stores
+        if self.lines is not None:
+            self.hoisted = [a for e in self.lines.reads for a in e.args]
+            self.stores = self.lines.cut(self.stores)
+            self.order = self._analyse(self.stores, self.hoisted)
+        self.tiled = any(e.op in ("fetch", "lane") for e in self.order)
+        self.sampler = SamplerWriter(self) if spec.sampler else None
         self.table_source = self._table_source()
 
-    def _analyse(self, stores: Stores) -> list[Expr]:
+    def _analyse(self, stores: Stores, also: Sequence[Expr] = ()) -> list[Expr]:
         """All expressions below the stored values, in order, each with its depth."""
-        order = walk([v for _, _, v in stores])
+        order = walk([*also, *(v for _, _, v in stores)])
         for e in order:
             if e not in self.depths:
                 self.depths[e] = self.spec.depth(e, self.depths)
         return order
 
-    def _assign(self, e: Expr, text: str | None = None) -> str:
+    def assign(self, e: Expr, text: str | None = None) -> str:
         """The line that computes an expression, under a new name."""
-        text = text or self._print(e)
-        self.names[e] = self._fresh("t")
+        text = text or self.print(e)
+        self.names[e] = self.fresh("t")
         return f"{self.names[e]} = {text}"
 
-    def _fresh(self, stem: str) -> str:
+    def fresh(self, stem: str) -> str:
         self.count += 1
         return f"{stem}{self.count}"
 
     def sample_loop(self) -> Iterable[str]:
+        if self.lines is not None:
+            yield from self.lines.allocate()
         if self.table_source is not None:
             for t, (_, k, _v) in enumerate(self.stores):
                 nbytes = 256 * self.spec.stores[k].dtype.bytes
@@ -102,9 +120,20 @@ class _Writer:
         yield "for s in range(begin, end):"
         yield f"    row = table + s * {8 * len(self.spec.columns)}"
         for column, k in self.spec.columns.items():
-            yield f"    {_column(column)} = load_i64(row, {k})"
+            if column[0] != "in_reach":
+                yield f"    {_column(column)} = load_i64(row, {k})"
+        if self.sampler is not None:
+            size = " * ".join(f"n_{a}" for a in self.spec.loop_axes) or "1"
+            yield f"    if {size} == 0:"
+            yield "        continue"
+            self.imports.add("*")
+            yield from _indent(self.sampler.prepare(), 1)
         if self.table_source is None:
-            yield from _indent(self._nest(0, self.stores, set()), 1)
+            by = 1
+            if self.tiled and len(self.spec.loop_axes) < 2:
+                yield from _indent(self._only_tiles(), 1)
+                by = 2
+            yield from _indent(self._nest(0, self.stores, set()), by)
             return
         yield from _indent(self._at_depth(0), 1)
         size = " * ".join(f"n_{a}" for a in self.spec.loop_axes)
@@ -119,16 +148,21 @@ class _Writer:
 
     def _nest(self, depth: int, stores: Stores, done: set[Expr]) -> Iterable[str]:
         """The loops from `depth` inwards; `done` has been computed by the lines before."""
-        order = self._analyse(stores)
+        axes = self.spec.loop_axes
+        order = self._analyse(stores, self.hoisted if depth < max(len(axes), 1) else ())
+        if self.sampler is not None and depth == self.sampler.row_depth and _LINE not in done:
+            yield from self.sampler.line()
+            done = done | {_LINE}
         for e in order:
             # also from further out: what a settled window has turned into something new
             if e.op != "const" and self.depths[e] <= depth and e not in done:
-                yield self._assign(e)
+                yield self.assign(e)
         done = done | {e for e in order if self.depths[e] <= depth}
-        axes = self.spec.loop_axes
         if depth == len(axes):
+            if self.lines is not None and not axes:
+                yield from self.lines.lines(done)
             for n, (point, k, value) in enumerate(stores):
-                yield self._store(point, k, self._ref(value), n)
+                yield self._store(point, k, self.ref(value), n)
             return
         windows = [e for e in order if e.op == "window"] if self._may_split(order) else []
         settled = next((w for w in windows if self.depths[w] == depth), None)
@@ -139,10 +173,26 @@ class _Writer:
             yield from _indent(self._nest(depth, _assume(stores, settled, False), done), 1)
             return
         if depth == len(axes) - 1:
+            if self.lines is not None:
+                yield from self.lines.lines(done)
             yield from self._innermost(axes[depth], stores, order, windows, done)
             return
-        yield f"for o_{axes[depth]} in range(n_{axes[depth]}):"
-        yield from _indent(self._nest(depth + 1, stores, done), 1)
+        tiled = self.tiled and depth == len(axes) - 2
+        if tiled:
+            yield from self._tiles(axes[-1])
+        loop = f"for o_{axes[depth]} in range(n_{axes[depth]}):"
+        yield from _indent([loop, *_indent(self._nest(depth + 1, stores, done), 1)], int(tiled))
+
+    def _only_tiles(self) -> Iterable[str]:
+        """Tiles of a kernel that has no loop around its innermost one, or none at all."""
+        if self.spec.loop_axes:
+            return self._tiles(self.spec.loop_axes[0])
+        return ["for tile in range(1):", "    tile_end = 1"]
+
+    def _tiles(self, axis: int) -> Iterable[str]:
+        """The loop over tiles of the innermost loop, which stands around the rows."""
+        yield f"for tile in range(0, n_{axis}, {TILE_COLUMNS}):"
+        yield f"    tile_end = min(tile + {TILE_COLUMNS}, n_{axis})"
 
     def _innermost(
         self, axis: int, stores: Stores, order: list[Expr], windows: list[Expr], done: set[Expr]
@@ -155,10 +205,12 @@ class _Writer:
         """
 
         def loops() -> list[str]:
+            begin, end = ("tile", "tile_end") if self.tiled else ("0", f"n_{axis}")
             if windows:
-                return list(self._split(axis, stores, windows[0], done, "0", f"n_{axis}"))
+                return list(self._split(axis, stores, windows[0], done, begin, end))
             body = self._nest(len(self.spec.loop_axes), stores, done)
-            return [f"for o_{axis} in range(n_{axis}):", *_indent(body, 1)]
+            columns = f"{begin}, {end}" if self.tiled else end
+            return [f"for o_{axis} in range({columns}):", *_indent(body, 1)]
 
         slots = sorted({e.attr[0] for e in order if e.op == "load"})
         mirrored = {
@@ -189,7 +241,7 @@ class _Writer:
         Inside, nothing is tested and loads run on; outside, the value is usually a constant.
         """
         slot, pinned = window.attr
-        name = self._fresh("w")
+        name = self.fresh("w")
         yield f"from_{name} = max(min(lo_{slot}_{axis}, {end}), {begin})"
         yield f"to_{name} = max(min(hi_{slot}_{axis}, {end}), from_{name})"
         others = self._tests(slot, dict(pinned), skip=axis)
@@ -210,7 +262,7 @@ class _Writer:
     def _at_depth(self, depth: int) -> Iterable[str]:
         for e in self.order:
             if e.op != "const" and self.depths[e] == depth:
-                yield self._assign(e)
+                yield self.assign(e)
 
     def _store(self, point: dict[int, int], k: int, value: str, scope: int) -> str:
         access = self.spec.stores[k]
@@ -224,7 +276,7 @@ class _Writer:
     def _table_source(self) -> dict[int, Expr] | None:
         """For each store, the one 8-bit load it varies with, if that is all it varies with."""
         inner = len(self.spec.loop_axes)
-        if not inner:
+        if not inner or any(self.depths[e] and e.op in _COMPUTED for e in self.order):
             return None
         sources: dict[int, Expr] = {}
         for t, (_, _, value) in enumerate(self.stores):
@@ -241,11 +293,11 @@ class _Writer:
         sources = set(self.table_source.values())
         for e in self.order:
             if e in sources:
-                yield f"    {self._assign(e, _byte_as(e.dtype))}"
+                yield f"    {self.assign(e, _byte_as(e.dtype))}"
             elif e.op != "const" and self.depths[e] > 0:
-                yield f"    {self._assign(e)}"
+                yield f"    {self.assign(e)}"
         for t, (_, k, value) in enumerate(self.stores):
-            yield f"    put_{self.spec.stores[k].dtype}(table_{t}, byte, {self._ref(value)})"
+            yield f"    put_{self.spec.stores[k].dtype}(table_{t}, byte, {self.ref(value)})"
 
     def _look_up(self) -> Iterable[str]:
         assert self.table_source is not None
@@ -266,7 +318,7 @@ class _Writer:
 
     # -- expressions ---------------------------------------------------------------------------
 
-    def _ref(self, e: Expr) -> str:
+    def ref(self, e: Expr) -> str:
         if e.op != "const":
             return self.names[e]
         text = _literal(e.attr, e.dtype)
@@ -290,26 +342,50 @@ class _Writer:
                 terms.append(where if by == "1" else f"{where} * {by}")
         return " + ".join(terms) or "0"
 
-    def _print(self, e: Expr) -> str:
-        if e.op in ("load", "window", "index", "lookup"):
+    def outer_offset(self, slot: int, point: dict[int, int]) -> str:
+        """Where an operand is at the output's position, whatever the computed positions are."""
+        access = self.spec.loads[slot]
+        own = replace(access, strides=access.strides[: self.spec.rank])
+        pinned = tuple((a, k) for a, k in point.items() if own.strides[a] != 0)
+        return self._offset("in", slot, own, pinned)
+
+    def print(self, e: Expr) -> str:
+        if e.op in ("load", "fetch", "window", "index", "lookup"):
             return self._print_leaf(e)
-        return _PRINTERS[e.op](e, *(self._ref(a) for a in e.args))
+        if e.op == "sample":
+            assert self.sampler is not None
+            return self.sampler.read(e)
+        if e.op == "lane":
+            assert self.lines is not None
+            return self.lines.read_lane(e.attr)
+        return _PRINTERS[e.op](e, *(self.ref(a) for a in e.args))
 
     def _print_leaf(self, e: Expr) -> str:
         if e.op == "lookup":
-            return f"load_{e.dtype}(in_{e.attr}, i64({self._ref(e.args[0])}))"
+            return f"load_{e.dtype}(in_{e.attr}, i64({self.ref(e.args[0])}))"
         slot, pinned = e.attr
         at = dict(pinned)
+        if e.op == "fetch":
+            return f"load_{e.dtype}(in_{slot}, {self._computed_offset(slot, at, e.args)})"
         if e.op == "load":
             offset = self._offset("in", slot, self.spec.loads[slot], pinned)
             if e.args and not (e.args[0].op == "const" and e.args[0].attr):
-                offset = f"({offset}) if {self._ref(e.args[0])} else 0"
+                offset = f"({offset}) if {self.ref(e.args[0])} else 0"
             return f"load_{e.dtype}(in_{slot}, {offset})"
         if e.op == "window":
             return self._tests(slot, at)
         ix = self.spec.indices[slot]
         o = "0" if ix.axis is None else str(at.get(ix.axis, f"o_{ix.axis}"))
         return f"i32({o})" if ix.identity else f"i32(step_{slot} * {o} + offset_{slot})"
+
+    def _computed_offset(self, slot: int, at: dict[int, int], positions: Sequence[Expr]) -> str:
+        access = self.spec.loads[slot]
+        terms = [self.outer_offset(slot, at)]
+        for k, position in enumerate(positions):
+            stride = access.strides[self.spec.rank + k]
+            by = f"in_stride_{slot}_{self.spec.rank + k}" if stride is None else str(stride)
+            terms.append(f"i64({self.ref(position)}) * {by}")
+        return " + ".join(t for t in terms if t != "0")
 
     def _tests(self, slot: int, at: dict[int, int], skip: int | None = None) -> str:
         """Source of a window's test, except along `skip`."""
@@ -424,5 +500,6 @@ _PRINTERS: dict[str, Printer] = {
     "floor": _primitive("floor"), "ceil": _primitive("ceil"), "trunc": _primitive("trunc"),
     "rint": _primitive("rint"), "abs": _primitive("fabs"), "sqrt": _primitive("sqrt"),
     "exp": _libm("exp"), "log": _libm("log"), "sin": _libm("sin"), "cos": _libm("cos"),
+    "fma": lambda e, a, b, c: f"fma_f32({a}, {b}, {c})",
     "fmod": lambda e, a, b: f"fmod_{e.dtype}({a}, {b})",
 }  # fmt: skip

@@ -107,7 +107,8 @@ def _machine() -> str:
     """Names what the object code depends on: CPU, compiler, and the primitives' own text."""
     import llvmlite.binding as llvm
 
-    primitives = Path(__file__).with_name("numba_prims.py").read_text()
+    own = ("numba_prims.py", "numba_sampler.py")
+    primitives = "".join(Path(__file__).with_name(name).read_text() for name in own)
     features = llvm.get_host_cpu_features().flatten()
     versions = package_version("numba"), package_version("llvmlite")
     return digest(llvm.get_host_cpu_name(), features, *versions, platform.machine(), primitives)

@@ -163,6 +163,77 @@ def lookup(table: Expr, position: Expr) -> Expr:
     return Expr("lookup", table.dtype, (position,), attr=table.attr[0])
 
 
+At = tuple[int, Expr]  # an output axis, and a position along it
+
+
+def fetch(x: Expr, *at: At) -> Expr:
+    """The body input `x`, read at computed int32 positions along some axes.
+
+    They must lie inside of the input: nothing checks them.
+    """
+    i, pins = x.attr
+    return Expr("fetch", x.dtype, tuple(p for _, p in at), (i, pins, tuple(a for a, _ in at)))
+
+
+def extent(x: Expr, axis: int) -> Expr:
+    """Extent of the body input `x` along its dimension that follows output axis `axis`, int32."""
+    return Expr("extent", dt.int32, (), (x.attr[0], axis))
+
+
+def bilinear(x: Expr, y: At, x_: At, fill: Expr | None = None, at: tuple[At, ...] = ()) -> Expr:
+    """The body input `x`, interpolated at float32 positions along two axes, as float32.
+
+    Whole numbers are pixels. Outside of the input the value is `fill`, or that of the nearest
+    pixel. `at`: whole positions along other axes, as in `fetch`.
+    """
+    i, pins = x.attr
+    axes = (y[0], x_[0], *(a for a, _ in at))
+    args = (y[1], x_[1], *(p for _, p in at), *(() if fill is None else (fill,)))
+    return Expr("bilinear", dt.float32, args, (i, pins, axes))
+
+
+def bilinear_of(
+    tap: Callable[[Expr, Expr], Expr], y: Expr, x: Expr, h: Expr, w: Expr, fill: Expr | None
+) -> Expr:
+    """`bilinear`, spelled out: `tap(row, column)` is the float32 value of a pixel."""
+    rows, fy = _pair(y, h, fill is not None)
+    columns, fx = _pair(x, w, fill is not None)
+
+    def at(r: int, c: int) -> Expr:
+        (row, row_in), (column, column_in) = rows[r], columns[c]
+        value = tap(row, column)
+        return value if fill is None else select(row_in & column_in, value, fill)
+
+    left, right = (_between(at(0, c), at(1, c), fy) for c in (0, 1))
+    return _between(left, right, fx)
+
+
+def _between(a: Expr, b: Expr, f: Expr) -> Expr:
+    return fma(f, b - a, a)
+
+
+def fma(a: Expr, b: Expr, c: Expr) -> Expr:
+    """a * b + c in float32, rounded once (twice in Triton's interpreter)."""
+    return Expr("fma", dt.float32, (a, b, c))
+
+
+def _pair(at: Expr, n: Expr, test: bool) -> tuple[list[tuple[Expr, Expr]], Expr]:
+    """The two pixels around a position, clamped, each with whether it is inside; and the weight of
+    the second."""
+    # One pixel beyond the border all is said, and a nan becomes the first pixel: no position, no
+    # matter how wild, leaves the range of an int32.
+    last = cast(n, dt.float32)
+    at = select(at >= -1.0, at, const(-1.0, dt.float32))
+    at = select(at < last, at, last)
+    base = floor(at)
+    first = cast(base, dt.int32)
+    pixels = []
+    for k in (first, first + 1):
+        inside = (k >= 0) & (k < n) if test else const(True, dt.bool_)
+        pixels.append((select(k > 0, select(k < n, k, n - 1), const(0, dt.int32)), inside))
+    return pixels, at - base
+
+
 def eq(a: Expr, b: Expr | Number) -> Expr:
     return a._binary("eq", b, dt.bool_)
 
@@ -387,7 +458,7 @@ def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[Expr, Ex
 
 # Rough cost of one operation, in units of one float add, for the decisions of the planner.
 _COSTLY = {"div": 4, "sqrt": 5, "fmod": 20, "udiv": 10, "urem": 10} | dict.fromkeys(
-    ("exp", "log", "sin", "cos"), 20
+    ("exp", "log", "sin", "cos", "bilinear"), 20
 )
 
 

@@ -9,11 +9,12 @@ and `tl.sqrt_rn` where `/` would be approximate; rounding and `fmod` from exact 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from . import dtypes as dt
 from .dtypes import DType
 from .expr import Expr, bfloat16_bits, rewrite, walk, wrap
+from .gpu_sampler import SamplerWriter
 from .spec import Access, Column, KernelSpec
 
 # The header has a fixed number of lines: the line on which a kernel starts is part of Triton's key.
@@ -75,7 +76,7 @@ TRITON = {
 def render(spec: KernelSpec, name: str) -> str:
     """The complete source file of a GPU kernel."""
     layout = ", ".join(_column(c) for c in spec.columns)
-    body = "".join(f"    {line}".rstrip() + "\n" for line in _Writer(spec).body())
+    body = "".join(f"    {line}".rstrip() + "\n" for line in Writer(spec).body())
     return _HEADER.format(title=name, layout=layout) + body
 
 
@@ -90,7 +91,7 @@ def is_flat(spec: KernelSpec) -> bool:
     )
 
 
-class _Writer:
+class Writer:
     """Writes the body; one instance per kernel."""
 
     def __init__(self, spec: KernelSpec) -> None:
@@ -106,6 +107,7 @@ class _Writer:
             self.depths[e] = spec.depth(e, self.depths)
         self.names = {e: f"t{i}" for i, e in enumerate(e for e in self.order if e.op != "const")}
         self.flat = is_flat(spec)
+        self.sampler = SamplerWriter(self) if spec.sampler else None
 
     def body(self) -> Iterator[str]:
         yield from _PLACE.format(columns=len(self.spec.columns)).splitlines()
@@ -135,7 +137,15 @@ class _Writer:
         for column, k in self.spec.columns.items():
             name, kind = _column(column), column[0]
             value = f"tl.load(at + {k})"
-            if kind in ("in", "out"):
+            if kind in ("scratch", "area", "in_reach"):
+                continue
+            if kind == "tap_table":
+                yield f"{name} = {value}.to(tl.pointer_type(tl.float32))"
+            elif kind in ("tap_origin", "tap_scale", "tap_stretch"):
+                yield f"{name} = {value}.to(tl.int32).to(tl.float32, bitcast=True)"
+            elif kind in ("tap_count", "tap_in", "tap_n"):
+                yield f"{name} = {value}.to(tl.int32)"
+            elif kind in ("in", "out"):
                 accesses = self.spec.loads if kind == "in" else self.spec.stores
                 element = _element(accesses[column[1]].dtype)  # type: ignore[index]
                 yield f"{name} = {value}.to(tl.pointer_type({element}))"
@@ -167,25 +177,30 @@ class _Writer:
     def _statements(self, chosen: Callable[[int], bool], masked: bool) -> Iterator[str]:
         for e in self.order:
             if e in self.names and chosen(self.depths[e]):
-                yield from self._assign(e, masked)
+                yield from self.assign(e, masked)
 
     def _points(self, masked: bool) -> Iterator[str]:
+        if self.sampler is not None:
+            yield from self.sampler.lines()
         yield from self._statements(lambda depth: depth > 0, masked)
         for point, k, value in self.stores:
             access = self.spec.stores[k]
-            pointer = self._pointer("out", k, access, tuple(point.items()), spread=True)
-            text = self._typed(value)
+            pointer = self.pointer("out", k, access, tuple(point.items()), spread=True)
+            text = self.typed(value)
             if access.dtype is dt.bool_:
                 text = f"{text}.to(tl.uint8)"
             yield f"tl.store({pointer}, {text}{', mask=inside' if masked else ''})"
 
-    def _assign(self, e: Expr, masked: bool) -> Iterator[str]:
+    def assign(self, e: Expr, masked: bool) -> Iterator[str]:
         name = self.names[e]
         if e.op == "rint":
-            yield from _rint(name, e, self._typed(e.args[0]))
+            yield from _rint(name, e, self.typed(e.args[0]))
         elif e.op == "fmod":
-            yield from _fmod(name, e, *map(self._typed, e.args))
-        elif e.op in ("load", "lookup"):
+            yield from _fmod(name, e, *map(self.typed, e.args))
+        elif e.op == "sample":
+            assert self.sampler is not None
+            yield f"{name} = {self.sampler.name(e)}"
+        elif e.op in ("load", "lookup", "fetch"):
             yield f"{name} = {self._load(e, masked)}"
         elif e.op in ("window", "index"):
             yield f"{name} = {self._position(e)}"
@@ -196,11 +211,11 @@ class _Writer:
         # A plain number takes the type of the tensor that it meets; two numbers have none to take.
         plain = e.op in _INFIX and any(a.op != "const" for a in e.args)
         return [
-            _number(a) if plain and a.op == "const" and _is_plain(a) else self._typed(a)
+            _number(a) if plain and a.op == "const" and _is_plain(a) else self.typed(a)
             for a in e.args
         ]
 
-    def _typed(self, e: Expr) -> str:
+    def typed(self, e: Expr) -> str:
         return _constant(e.attr, e.dtype) if e.op == "const" else self.names[e]
 
     # -- memory --------------------------------------------------------------------------------
@@ -209,24 +224,42 @@ class _Writer:
         moves = self.depths[e] > 0
         tests = ["inside"] if masked and moves else []
         if e.op == "lookup":
-            pointer = f"in_{e.attr} + {self._typed(e.args[0])}"
+            pointer = f"in_{e.attr} + {self.typed(e.args[0])}"
+        elif e.op == "fetch":
+            slot, pinned = e.attr
+            positions = [f"{self.typed(a)}.to(INDEX)" for a in e.args]
+            pointer = self.pointer("in", slot, self.spec.loads[slot], pinned, moves, positions)
         else:
             slot, pinned = e.attr
-            tests += [self._typed(a) for a in e.args]
+            tests += [self.typed(a) for a in e.args]
             guard_moves = any(self.depths[a] > 0 for a in e.args)
-            pointer = self._pointer("in", slot, self.spec.loads[slot], pinned, guard_moves)
+            pointer = self.pointer("in", slot, self.spec.loads[slot], pinned, guard_moves)
         mask = f", mask={' & '.join(tests)}, other=0" if tests else ""
         text = f"tl.load({pointer}{mask})"
         return f"{text} != 0" if e.dtype is dt.bool_ else text
 
-    def _pointer(
-        self, kind: str, k: int, access: Access, pinned: tuple[tuple[int, int], ...], spread: bool
+    def pointer(
+        self,
+        kind: str,
+        k: int,
+        access: Access,
+        pinned: tuple[tuple[int, int], ...],
+        spread: bool,
+        positions: Sequence[str] = (),
     ) -> str:
-        """Address of an element; `spread`: of one per lane, even if all are the same."""
+        """Address of an element; `spread`: of one per lane, even if all are the same.
+
+        `positions`: along the axes behind those of the output.
+        """
         at = dict(pinned)
         terms = [f"{kind}_first_{k}"] if access.guarded else []
         constant, moves = 0, False
-        for axis, stride in enumerate(access.strides):
+        for j, position in enumerate(positions):
+            axis = self.spec.rank + j
+            stride = access.strides[axis]
+            by = f"{kind}_stride_{k}_{axis}" if stride is None else str(stride)
+            terms.append(position if by == "1" else f"{position} * {by}")
+        for axis, stride in enumerate(access.strides[: self.spec.rank]):
             if stride == 0:
                 continue
             if axis not in at:
@@ -409,6 +442,7 @@ def _fmod(name: str, e: Expr, a: str, b: str) -> Iterator[str]:
 
 
 _PRINTERS: dict[str, Callable[..., str]] = {
+    "fma": _call("tl.fma"),
     **{op: _infix(symbol) for op, symbol in _INFIX.items()},
     "div": _show_div, "sqrt": _show_sqrt, "neg": _show_neg, "inv": _show_inv,
     "cast": _show_cast, "bits": _show_bits, "select": _call("tl.where"), "trunc": _show_trunc,

@@ -174,7 +174,9 @@ class GpuKernel:
         tiles = None
         tiles_per_row = -(-largest // block)
         if count == 1 or bool((sizes == largest).all()):
-            if not self.spec.loop_axes or (count > 1 and largest < PACKED_FILL * block):
+            small = not self.spec.loop_axes or (count > 1 and largest < PACKED_FILL * block)
+            # taps are counted per sample: a program must not span several
+            if small and self.spec.sampler is None:
                 grid, positions = "packed", count * largest + block
                 programs = -(-count * largest // block)
             else:
@@ -210,6 +212,9 @@ class GpuKernel:
         for kind, accesses in (("out", self.spec.stores), ("in", self.spec.loads)):
             for k, access in enumerate(accesses):
                 total: Any = np.abs(table[:, place[f"{kind}_first", k]]) if access.guarded else 0
+                if len(access.strides) > len(extents):  # read at computed positions
+                    reach = max(reach, int(table[:, place[f"{kind}_reach", k]].max(initial=0)))
+                    continue
                 for a, stride in enumerate(access.strides):
                     if stride == 0:
                         continue
@@ -271,6 +276,7 @@ class GpuRuntime:
     def __init__(self, device_id: int, stream: Stream) -> None:
         self.device_id = device_id
         self.stream = stream
+        self._constants: dict[int, tuple[Array, Memory]] = {}
         self._device: _Device = (
             _Simulated(stream) if stream.is_simulated else _Cuda(device_id, stream)
         )
@@ -283,6 +289,16 @@ class GpuRuntime:
     def take(self, nbytes: int) -> Memory:
         """Device memory with arbitrary content."""
         return self._device.take(nbytes)
+
+    def constant(self, array: Array) -> int:
+        """Address of a copy of a host array, made once."""
+        found = self._constants.get(id(array))
+        if found is None:
+            memory = self.take(array.nbytes)
+            self._device.copy([(memory.address, array.ctypes.data, array.nbytes)], [memory])
+            self.synchronize()
+            found = self._constants[id(array)] = (array, memory)
+        return found[1].address
 
     def launch(self, kernel: GpuKernel, spec: KernelSpec, table: Array, alive: list[Any]) -> None:
         """Run a kernel over all rows of a table, in stream order; `alive` outlives the run."""

@@ -39,7 +39,7 @@ def evaluate_all(roots: tuple[Expr, ...], env: Mapping[Any, Any]) -> list[Array]
                 known[e] = np.asarray(env[e], e.dtype.np)
             elif e.op == "lookup":
                 known[e] = np.asarray(env["table", e.attr], e.dtype.np)[known[e.args[0]]]
-            elif all(a in known for a in e.args):
+            elif e.op != "bilinear" and all(a in known for a in e.args):
                 known[e] = _apply(e, *(known[a] for a in e.args))
     for root in roots:
         if root not in known:
@@ -113,7 +113,13 @@ def _libm(name: str) -> Callable[..., Array]:
     return apply
 
 
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    # the product is exact in float64; the sum is rounded twice, which one in 2^29 results shows
+    return (a.astype(np.float64) * b + c).astype(np.float32)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "fma": _fma,
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide,
     "udiv": _unsigned(np.floor_divide), "urem": _unsigned(np.remainder),
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,

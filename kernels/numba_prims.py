@@ -44,7 +44,7 @@ def _scoped(builder: Any, instruction: Any, own: str) -> Any:
     return instruction
 
 
-def _make_load(dtype: DType, scoped: bool) -> Any:
+def _make_load(dtype: DType, scope: str | None) -> Any:
     register = REGISTER[dtype]
 
     @intrinsic
@@ -53,8 +53,8 @@ def _make_load(dtype: DType, scoped: bool) -> Any:
             is_bool = dtype is dt.bool_
             element = ir.IntType(8) if is_bool else context.get_value_type(register)
             value = builder.load(_address(builder, args[0], args[1], element))
-            if scoped:
-                _scoped(builder, value, "in")
+            if scope is not None:
+                _scoped(builder, value, scope)
             return builder.icmp_unsigned("!=", value, value.type(0)) if is_bool else value
 
         return register(types.int64, types.int64), codegen
@@ -93,11 +93,12 @@ def _make_bits(source: DType, target: DType) -> Any:
 
 
 for _t in NUMERIC:
-    globals()[f"load_{_t}"] = _make_load(_t, scoped=True)
+    globals()[f"load_{_t}"] = _make_load(_t, "in")
     for _n in range(8):
         globals()[f"store_{_t}_{_n}" if _n else f"store_{_t}"] = _make_store(_t, f"out{_n}")
-    globals()[f"get_{_t}"] = _make_load(_t, scoped=False)  # tables on the stack
+    globals()[f"get_{_t}"] = _make_load(_t, None)  # tables on the stack
     globals()[f"put_{_t}"] = _make_store(_t, None)
+row_f32 = _make_load(dt.float32, "out7")  # rows that interpolating kernels write and read
 for _a, _b in (("f32", "i32"), ("f32", "u32"), ("f64", "i64"), ("f64", "u64")):
     globals()[f"bits_{_a}_{_b}"] = _make_bits(DType.parse(_a), DType.parse(_b))
     globals()[f"bits_{_b}_{_a}"] = _make_bits(DType.parse(_b), DType.parse(_a))
@@ -155,6 +156,19 @@ def _make_fmod(register: Any) -> Any:
 
 
 fmod_f32, fmod_f64 = _make_fmod(types.float32), _make_fmod(types.float64)
+
+
+@intrinsic
+def fma_f32(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        kind = ir.FunctionType(args[0].type, [args[0].type] * 3)
+        return builder.call(
+            builder.module.declare_intrinsic("llvm.fma", [args[0].type], kind), args
+        )
+
+    return types.float32(types.float32, types.float32, types.float32), codegen
 
 
 @intrinsic

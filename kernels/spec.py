@@ -16,6 +16,8 @@ from .dtypes import DType
 from .expr import Expr, const, rewrite, walk
 
 Column = tuple[str | int, ...]
+# What the table tells of each interpolated dimension: see kernels/taps.py.
+TAPS = ("step", "at", "n", "in", "count", "nearest", "table", "origin", "scale", "stretch")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,20 @@ class Index:
 
 
 @dataclass(frozen=True)
+class Sampler:
+    """A value interpolated along some dimensions, each by itself: a weighted sum over a few
+    neighbours (taps) along the first one of sums along the next.
+
+    The table tells, for every dimension, which neighbours and with what weights (kernels/taps.py).
+    `value` is what one tap reads: an expression over loads whose strides go on behind the output
+    axes, one more for each interpolated dimension.
+    """
+
+    value: Expr
+    axes: tuple[int | None, ...]  # output axis that each interpolated dimension follows
+
+
+@dataclass(frozen=True)
 class KernelSpec:
     """Loops over an output domain; each point computes `values` and stores them."""
 
@@ -51,6 +67,7 @@ class KernelSpec:
     values: tuple[Expr, ...]
     windows: tuple[tuple[int, ...], ...] = ()  # axes tested by each window
     indices: tuple[Index, ...] = ()
+    sampler: Sampler | None = None  # what a `sample` leaf stands for
 
     @property
     def rank(self) -> int:
@@ -58,8 +75,10 @@ class KernelSpec:
 
     @cached_property
     def loop_axes(self) -> tuple[int, ...]:
-        """Axes that become loops, outermost first."""
-        return tuple(a for a, n in enumerate(self.extents) if n is None)
+        """Axes that become loops, outermost first; those along which we interpolate innermost."""
+        axes = [a for a, n in enumerate(self.extents) if n is None]
+        sampled = [a for a in self.sampler.axes if a is not None] if self.sampler else []
+        return (*(a for a in axes if a not in sampled), *sampled)
 
     @cached_property
     def static_points(self) -> tuple[dict[int, int], ...]:
@@ -80,21 +99,29 @@ class KernelSpec:
                 names += [
                     (f"{kind}_stride", k, a) for a, s in enumerate(access.strides) if s is None
                 ]
+                if len(access.strides) > self.rank:
+                    names.append((f"{kind}_reach", k))  # elements that can be read
         for w, axes in enumerate(self.windows):
             for a in axes:
                 names += [("lo", w, a), ("hi", w, a)]
         for i, ix in enumerate(self.indices):
             if not ix.identity:
                 names += [("step", i), ("offset", i)]
+        if self.sampler:
+            names += [(f"tap_{what}", k) for k in range(len(self.sampler.axes)) for what in TAPS]
+            names += [("scratch",), *(("area", name) for name in self.sampler_areas)]
         return {name: k for k, name in enumerate(names)}
 
     def at_point(self, point: dict[int, int]) -> tuple[Expr, ...]:
         """The values at one position of the unrolled axes, with leaves pinned to it."""
 
         def pin(e: Expr) -> Expr | None:
-            if e.op == "load":
-                strides = self.loads[e.attr].strides
-                pinned = tuple((a, k) for a, k in point.items() if strides[a] != 0)
+            if e.op in ("load", "fetch", "bilinear"):
+                pinned = self._pins(e.attr, point)
+                if e.op == "bilinear":
+                    return self._lane(e, tuple(memo[a] for a in e.args), pinned)
+            elif e.op == "sample":
+                pinned = self.lane_pins(point)
             elif e.op == "window":
                 pinned = tuple((a, k) for a, k in point.items() if a in self.windows[e.attr])
             elif e.op == "index":
@@ -110,10 +137,54 @@ class KernelSpec:
         memo: dict[Expr, Expr] = {}
         return tuple(rewrite(v, pin, memo) for v in self.values)
 
+    def _pins(self, slot: int, point: dict[int, int]) -> tuple[tuple[int, int], ...]:
+        strides = self.loads[slot].strides
+        return tuple((a, k) for a, k in point.items() if strides[a] != 0)
+
+    def _lane(self, e: Expr, args: tuple[Expr, ...], pinned: tuple[tuple[int, int], ...]) -> Expr:
+        """Channels that lie side by side are interpolated together: one of the lanes of that."""
+        strides = self.loads[e.attr].strides
+        if len(pinned) == 1 and strides[pinned[0][0]] == 1:
+            axis, lane = pinned[0]
+            lanes = self.extents[axis]
+            whole = Expr("bilinear", e.dtype, args, (e.attr, ((axis, 0),), lanes))
+            return Expr("lane", e.dtype, (whole,), lane)
+        return Expr("lane", e.dtype, (Expr("bilinear", e.dtype, args, (e.attr, pinned, 1)),), 0)
+
+    # -- the sampler ---------------------------------------------------------------------------
+
+    @cached_property
+    def sampler_loads(self) -> tuple[Access, ...]:
+        assert self.sampler is not None
+        return tuple(self.loads[e.attr] for e in walk([self.sampler.value]) if e.op == "load")
+
+    @cached_property
+    def lane_axes(self) -> tuple[int, ...]:
+        """Unrolled axes along which the interpolated value differs."""
+        loads = self.sampler_loads
+        fixed = [a for a, n in enumerate(self.extents) if n is not None]
+        return tuple(a for a in fixed if any(x.strides[a] != 0 for x in loads))
+
+    def lane_pins(self, point: dict[int, int]) -> tuple[tuple[int, int], ...]:
+        return tuple((a, point[a]) for a in self.lane_axes)
+
+    @cached_property
+    def lane_points(self) -> tuple[dict[int, int], ...]:
+        """The unrolled positions at which the value is interpolated."""
+        ranges = [range(self.extents[a]) for a in self.lane_axes]  # type: ignore[arg-type]
+        return tuple(dict(zip(self.lane_axes, p, strict=True)) for p in product(*ranges))
+
+    @property
+    def sampler_areas(self) -> tuple[str, ...]:
+        """Parts of the scratch memory of a CPU kernel."""
+        assert self.sampler is not None
+        dims = range(len(self.sampler.axes))
+        return (*(f"{what}_{k}" for k in dims for what in ("first", "weight")), "row", "line")
+
     def depth(self, e: Expr, depths: dict[Expr, int]) -> int:
         """How many loops (from outside) a pinned expression depends on."""
         own = 0
-        if e.op == "load":
+        if e.op in ("load", "fetch", "bilinear"):
             access = self.loads[e.attr[0]]
             own = self._depth_of({a for a, s in enumerate(access.strides) if s != 0})
         elif e.op == "window":
@@ -121,6 +192,8 @@ class KernelSpec:
         elif e.op == "index":
             axis = self.indices[e.attr[0]].axis
             own = self._depth_of({axis} if axis is not None else set())
+        elif e.op == "sample" or (e.op == "lane" and not e.args):
+            own = len(self.loop_axes)
         return max([own, *(depths[a] for a in e.args)])
 
     def _depth_of(self, axes: set[int]) -> int:
@@ -144,8 +217,3 @@ def fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
             if known.op == "const":
                 return other if known.attr == (e.op == "and") else known
     return None
-
-
-def leaves(spec: KernelSpec) -> list[Expr]:
-    """All expressions of a spec, arguments first."""
-    return walk(spec.values)

@@ -108,10 +108,10 @@ def test_large_intermediates_go_through_scratch(monkeypatch: pytest.MonkeyPatch)
     sizes: list[int] = []
     pipelined = fusion_run.Run._pipelined
 
-    def spy(self: Any, steps: Any, tables: Any, scratch: dict[int, int], count: int) -> None:
+    def spy(self: Any, steps: Any, tables: Any, scratch: dict[int, int], *more: Any) -> None:
         assert len(steps) == 3
         sizes.append(scratch[-1])
-        pipelined(self, steps, tables, scratch, count)
+        pipelined(self, steps, tables, scratch, *more)
 
     monkeypatch.setattr(fusion_run.Run, "_pipelined", spy)
     with ndd.EvalContext(num_threads=2), ndd.EvalMode.deferred:

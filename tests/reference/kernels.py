@@ -7,12 +7,15 @@ time in which Numba compiles a few hundred kernels; and Numba's kernels can be c
 from __future__ import annotations
 
 import ctypes
+from itertools import product
 
 import numpy as np
 
+from ndd.kernels import dtypes as dt
+from ndd.kernels import expr as ex
 from ndd.kernels.expr import Expr, walk
 from ndd.kernels.interp import evaluate_all
-from ndd.kernels.spec import Access, KernelSpec
+from ndd.kernels.spec import TAPS, Access, KernelSpec
 
 
 class ReferenceKernel:
@@ -59,6 +62,14 @@ class ReferenceKernel:
                 if e.args:
                     where = np.where(evaluate_all(e.args, env)[0], where, 0)
                 env[e] = _read(row["in", slot], where, access)
+            elif e.op == "fetch":
+                slot, pinned = e.attr
+                computed = [v.astype(np.int64) for v in evaluate_all(e.args, env)]
+                env[e] = self._fetch(slot, row, {**position, **dict(pinned)}, computed)
+            elif e.op == "lane":
+                env[e] = self._bilinear(e.args[0], e.attr, row, position, env)
+            elif e.op == "sample":
+                env[e] = self._sampled(dict(e.attr[1]), row, position)
             elif e.op == "lookup":
                 where = evaluate_all(e.args, env)[0].astype(np.int64)
                 env[e] = _read(row["in", e.attr], where, self.spec.loads[e.attr])
@@ -76,6 +87,92 @@ class ReferenceKernel:
                 at = 0 if index.axis is None else {**position, **dict(pinned)}[index.axis]
                 env[e] = at if index.identity else row["step", slot] * at + row["offset", slot]
         return env
+
+    # -- interpolation -------------------------------------------------------------------------
+
+    def _fetch(self, slot, row, position, computed) -> np.ndarray:
+        """A load at computed positions, which stand for the axes behind those of the output."""
+        at = {**position, **{self.spec.rank + k: p for k, p in enumerate(computed)}}
+        access = self.spec.loads[slot]
+        return _read(row["in", slot], _offsets("in", slot, access, row, at), access)
+
+    def _bilinear(self, whole: Expr, lane: int, row, position, env) -> np.ndarray:
+        """One lane of a bilinear read, spelled out by `expr.bilinear_of`."""
+        slot, pinned, lanes = whole.attr
+        access = self.spec.loads[slot]
+        at = {**position, **dict(pinned)}
+        if lanes > 1:
+            at[pinned[0][0]] = lane
+        y, x, h, w, *rest = whole.args
+        others = len(access.strides) - self.spec.rank - 2
+        fill = rest[others] if len(rest) > others else None
+        taps: dict[Expr, tuple[Expr, Expr]] = {}
+
+        def tap(r: Expr, c: Expr) -> Expr:
+            leaf = Expr("tap", access.dtype, (), (slot, lane, r, c))
+            taps[leaf] = (r, c)
+            return ex.cast(leaf, dt.float32)
+
+        value = ex.bilinear_of(tap, y, x, h, w, fill)
+        values = dict(env)
+        for leaf, where in taps.items():
+            computed = [v.astype(np.int64) for v in evaluate_all((*where, *rest[:others]), env)]
+            values[leaf] = self._fetch(slot, row, at, computed)
+        return evaluate_all((value,), values)[0]
+
+    def _sampled(self, pins, row, position) -> np.ndarray:
+        """The interpolated value: rows first, then columns, tap by tap."""
+        sampler = self.spec.sampler
+        dims = [
+            _taps({w: row[f"tap_{w}", k] for w in TAPS}, 0 if a is None else position[a])
+            for k, a in enumerate(sampler.axes)
+        ]
+        (*rows, (columns, column_weights)) = dims
+        total = np.float32(0)
+        for x, wx in zip(columns, column_weights, strict=True):
+            line = np.float32(0)
+            for taps in product(*(zip(*d, strict=True) for d in rows)):
+                weight = np.float32(1)
+                for _, w in taps:
+                    weight = weight * w
+                value = self._tap_value(pins, row, position, [*(p for p, _ in taps), x])
+                line = _fma(weight, value, line)
+            total = _fma(wx, line, total)
+        return np.asarray(total, np.float32)
+
+    def _tap_value(self, pins, row, position, computed) -> np.ndarray:
+        value = self.spec.sampler.value
+        env = {}
+        for e in walk([value]):
+            if e.op == "load":
+                tapped = len(self.spec.loads[e.attr].strides) > self.spec.rank
+                env[e] = self._fetch(e.attr, row, {**position, **pins}, computed if tapped else [])
+        return evaluate_all((value,), env)[0]
+
+
+def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Positions and weights of all taps, as in kernels/taps.py."""
+    f32 = lambda word: np.int64(word).astype(np.int32).view(np.float32)  # noqa: E731
+    i = np.clip(numbers["step"] * np.asarray(o) + numbers["at"], 0, numbers["n"] - 1)
+    s = i.astype(np.float32) * f32(numbers["scale"]) + f32(numbers["origin"])
+    far = numbers["in"] + numbers["count"] + 1
+    first = np.clip(np.floor(s) if numbers["nearest"] else np.ceil(s), -far, far).astype(np.int64)
+    cells = (ctypes.c_float * 512).from_address(numbers["table"])
+    table = np.ctypeslib.as_array(cells)
+    weights, taps = [], []
+    for k in range(numbers["count"]):
+        d = ((first + k).astype(np.float32) - s) * f32(numbers["stretch"])
+        j = d.astype(np.int64)
+        weights.append(table[j] + (d - j.astype(np.float32)) * (table[j + 1] - table[j]))
+        taps.append(np.clip(first + k, 0, numbers["in"] - 1))
+    total = np.float32(0)
+    for w in weights:
+        total = total + w
+    return taps, [w / total for w in weights]
+
+
+def _fma(a, b, c) -> np.ndarray:
+    return (np.float64(a) * b + c).astype(np.float32)
 
 
 def _offsets(kind, k, access: Access, row, position) -> np.ndarray:

@@ -1,0 +1,107 @@
+"""Source of bilinear reads in a CPU kernel: a tile of the innermost loop at a time.
+
+First a loop computes all positions of the tile (LLVM makes vectors of it), then one interpolates
+pixel by pixel, all channels at once, into a short line, and the kernel's own loop reads that line
+(a rotation by 25°: 4.6 → 3.1 ms an image when channels became vectors, measured on a busy machine).
+Tiles are also short enough for the source rows they touch to stay in the first-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .expr import Expr, rewrite, walk
+
+if TYPE_CHECKING:
+    from .cpu import Stores, Writer
+
+TILE_COLUMNS = 64
+_POSITION_BYTES = 16  # row, column and the two weights of one pixel
+
+
+class LineWriter:
+    """Writes the lines for bilinear reads; works for one `Writer`."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.spec = writer.spec
+        self.places: dict[tuple[Expr, ...], int] = {}  # positions: (y, x, height, width)
+        self.reads: dict[Expr, int] = {}
+        for e in writer.order:
+            if e.op == "bilinear":
+                self.places.setdefault(e.args[:4], len(self.places))
+                self.reads.setdefault(e, len(self.reads))
+
+    @property
+    def axis(self) -> int | None:
+        """The axis of the innermost loop."""
+        return self.spec.loop_axes[-1] if self.spec.loop_axes else None
+
+    def allocate(self) -> Iterator[str]:
+        for k in self.places.values():
+            yield f"places_{k} = stack_{TILE_COLUMNS * _POSITION_BYTES}()"
+        for e, k in self.reads.items():
+            yield f"line_{k} = stack_{4 * TILE_COLUMNS * _pitch(e)}()"
+
+    def lines(self, done: set[Expr]) -> Iterator[str]:
+        """All lines of the tile from `tile` to `tile_end`."""
+        for (y, x, h, w), k in self.places.items():
+            yield from self._positions(y, x, h, w, k, done)
+        for e in self.reads:
+            yield self._read(e)
+
+    def _positions(
+        self, y: Expr, x: Expr, h: Expr, w: Expr, k: int, done: set[Expr]
+    ) -> Iterator[str]:
+        writer = self.writer
+        yield f"for o_{self.axis} in range(tile, tile_end):"
+        for e in walk([y, x]):
+            if e.op != "const" and e not in done:
+                yield f"    {writer.assign(e)}"
+        numbers = ", ".join(writer.ref(e) for e in (y, x, h, w))
+        yield f"    place(places_{k}, o_{self.axis} - tile, {numbers})"
+
+    def _read(self, e: Expr) -> str:
+        slot, pinned, lanes = e.attr
+        writer, access, rank = self.writer, self.spec.loads[slot], self.spec.rank
+        k, h, w = self.places[e.args[:4]], *e.args[2:4]
+        rest = e.args[4:]
+        others = len(access.strides) - rank - 2
+        base = [writer.outer_offset(slot, dict(pinned))]
+        strides = []
+        for j, stride in enumerate(access.strides[rank:]):
+            by = f"in_stride_{slot}_{rank + j}" if stride is None else str(stride)
+            if j < 2:
+                strides.append(by)
+            else:  # whole positions along other axes
+                base.append(f"i64({writer.ref(rest[j - 2])}) * {by}")
+        fill = writer.ref(rest[others]) if len(rest) > others else "f32(0)"
+        offset = " + ".join(t for t in base if t != "0") or "0"
+        run = strides[1] == str(lanes)
+        name = f"bilinear_{access.dtype}_{lanes}" + ("_run" if run else "")
+        name += "_fill" if len(rest) > others else ""
+        writer.imports |= {name, "place"}
+        numbers = [f"in_{slot}", offset, *strides, writer.ref(h), writer.ref(w)]
+        numbers += [f"places_{k}", "tile_end - tile", f"line_{self.reads[e]}", fill]
+        return f"{name}({', '.join(numbers)})"
+
+    def read_lane(self, e: Expr) -> str:
+        """Source of one lane of a bilinear read."""
+        whole = e.args[0]
+        at = f"(o_{self.axis} - tile) * {_pitch(whole)} + {e.attr}"
+        return f"row_f32(line_{self.reads[whole]}, {at})"
+
+    def cut(self, stores: Stores) -> Stores:
+        """Stores in which lanes are leaves: their positions have been computed before."""
+
+        def leaf(e: Expr) -> Expr | None:
+            return Expr("lane", e.dtype, (), e) if e.op == "lane" and e.args else None
+
+        memo: dict[Expr, Expr] = {}
+        return [(point, k, rewrite(value, leaf, memo)) for point, k, value in stores]
+
+
+def _pitch(e: Expr) -> int:
+    lanes: int = e.attr[2]
+    return 4 if lanes == 3 else lanes

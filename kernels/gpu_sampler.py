@@ -1,0 +1,114 @@
+"""Source of the interpolating part of a GPU kernel: every program sums its own taps.
+
+The loops run over the taps of all dimensions, the last one outermost, in the order in which CPU
+kernels add; weights come from the filter's table as they are needed (kernels/taps.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .expr import Expr, walk
+
+if TYPE_CHECKING:
+    from .gpu import Writer
+
+
+class SamplerWriter:
+    """Writes the lines of the sampler; works for one `Writer`."""
+
+    def __init__(self, writer: Writer) -> None:
+        assert writer.spec.sampler is not None
+        self.writer = writer
+        self.spec = writer.spec
+        self.value = writer.spec.sampler.value
+        self.axes = writer.spec.sampler.axes
+        self.lanes = range(len(writer.spec.lane_points))
+
+    def name(self, e: Expr) -> str:
+        """The variable of a `sample` leaf."""
+        return f"sampled_{self.spec.lane_points.index(dict(e.attr[1]))}"
+
+    def lines(self) -> Iterator[str]:
+        for k, axis in enumerate(self.axes):
+            yield from self._dimension(k, axis)
+        for lane in self.lanes:
+            yield f"sampled_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
+        yield from self._loops(len(self.axes) - 1, 0)
+
+    def _dimension(self, k: int, axis: int | None) -> Iterator[str]:
+        """Where the taps of a dimension begin, and the sum of their weights."""
+        o = "lane * 0" if axis is None else f"o_{axis}"
+        yield f"at_{k} = tl.maximum(tap_step_{k} * ({o}) + tap_at_{k}, 0)"
+        yield f"at_{k} = tl.minimum(at_{k}, tap_n_{k} - 1).to(tl.float32)"
+        yield f"at_{k} = at_{k} * tap_scale_{k} + tap_origin_{k}"
+        yield f"far_{k} = (tap_in_{k} + tap_count_{k} + 1).to(tl.float32)"
+        yield f"first_{k} = tl.where(tap_nearest_{k} != 0, tl.floor(at_{k}), tl.ceil(at_{k}))"
+        yield f"first_{k} = tl.minimum(tl.maximum(first_{k}, 0.0 - far_{k}), far_{k}).to(tl.int32)"
+        yield f"total_{k} = tl.full((BLOCK,), 0.0, tl.float32)"
+        yield f"for tap in range(tap_count_{k}):"
+        yield from _indent(self._weight(k, "tap"))
+        yield f"    total_{k} = total_{k} + w_{k}"
+
+    def _weight(self, k: int, tap: str) -> Iterator[str]:
+        """The filter, read from its table, at the distance of a tap."""
+        yield f"d_{k} = ((first_{k} + {tap}).to(tl.float32) - at_{k}) * tap_stretch_{k}"
+        yield f"j_{k} = d_{k}.to(tl.int32)"
+        yield f"w_{k} = tl.load(tap_table_{k} + j_{k})"
+        yield f"next_{k} = tl.load(tap_table_{k} + j_{k} + 1)"
+        yield f"w_{k} = w_{k} + (d_{k} - j_{k}.to(tl.float32)) * (next_{k} - w_{k})"
+
+    def _loops(self, k: int, level: int) -> Iterator[str]:
+        """The loop over the taps of dimension `k`; what it sums up is that of the loops inside."""
+        tap = f"tap_{k}"
+        inner = f"row_{k}"
+        own = "sampled" if level == 0 else f"row_{k + 1}" if k + 1 < len(self.axes) else "sampled"
+        lines = [f"for {tap} in range(tap_count_{k}):"]
+        body = list(self._weight(k, tap))
+        body.append(f"w_{k} = tl.div_rn(w_{k}, total_{k})")
+        body.append(
+            f"p_{k} = tl.minimum(tl.maximum(first_{k} + {tap}, 0), tap_in_{k} - 1).to(INDEX)"
+        )
+        if k == 0:
+            for lane in self.lanes:
+                text, value = self._tap(lane)
+                body += text
+                body.append(f"{own}_{lane} = tl.fma(w_{k}, {value}, {own}_{lane})")
+        else:
+            for lane in self.lanes:
+                body.append(f"{inner}_{lane} = tl.full((BLOCK,), 0.0, tl.float32)")
+            body += self._loops(k - 1, level + 1)
+            for lane in self.lanes:
+                body.append(f"{own}_{lane} = tl.fma(w_{k}, {inner}_{lane}, {own}_{lane})")
+        yield from lines
+        yield from _indent(body)
+
+    def _tap(self, lane: int) -> tuple[list[str], str]:
+        """Lines that compute the value of one tap, and its name."""
+        writer, rank = self.writer, self.spec.rank
+        point = self.spec.lane_points[lane]
+        names = dict(writer.names)  # of what has been computed outside of the loops
+        lines: list[str] = []
+        for e in walk([self.value]):
+            if e.op == "const" or e in names:
+                continue
+            name = f"v{lane}_{len(lines)}"
+            if e.op == "load":
+                access = self.spec.loads[e.attr]
+                pinned = tuple((a, i) for a, i in point.items() if access.strides[a] != 0)
+                positions = [f"p_{k}" for k in range(len(access.strides) - rank)]
+                pointer = writer.pointer("in", e.attr, access, pinned, True, positions)
+                loaded = f"tl.load({pointer}, mask=inside, other=0)"
+                lines.append(f"{name} = {loaded}" + (" != 0" if e.dtype.name == "bool" else ""))
+            else:
+                writer.names[e] = name
+                lines += writer.assign(e, masked=True)
+            writer.names[e] = name
+        value = writer.typed(self.value)
+        writer.names = names
+        return lines, value
+
+
+def _indent(lines: Iterator[str] | list[str]) -> Iterator[str]:
+    return ("    " + line for line in lines)

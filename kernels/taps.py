@@ -1,0 +1,65 @@
+"""Filter taps of a separable interpolation: which neighbours, with what weights.
+
+Output `i` of a dimension lies at `s = f32(i) * scale + origin` of the input; its taps are the
+`count` pixels from `ceil(s)` on (of `floor(s)` for the nearest one). The weight of a tap is the
+filter at its distance, read from a table between whose entries we interpolate, and divided by the
+sum of all; taps beyond a border count for the border pixel. All of it in float32, step by step as
+written here: then the weights equal upstream's (tests/reference/resample.py).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+NEAREST, TRIANGULAR, GAUSSIAN, CUBIC, LANCZOS3 = range(5)
+BASE_RADIUS = np.array([0.5, 1, 1, 2, 3], np.float32)  # unstretched, by kind
+KNOTS = 32  # table entries per pixel of the wider filters
+
+
+class Taps(NamedTuple):
+    """Taps of one dimension, per sample; see above."""
+
+    origin: Array  # float32
+    scale: Array  # float32
+    stretch: Array  # float32: table entries per pixel
+    count: Array  # int64
+    kind: Array  # int64
+
+
+def make_taps(origin: Array, scale: Array, radius: Array, kind: Array) -> Taps:
+    """Taps for filters of the given (stretched) radius; float32 [samples], `kind` of integers."""
+    kind = np.asarray(kind, np.int64)
+    nearest = kind == NEAREST
+    radius = np.asarray(radius, np.float32)
+    last = (np.array([len(t) for t in _tables()]) - 1)[kind].astype(np.float32)
+    stretch = np.where(nearest, np.float32(0), last / (np.float32(2) * radius))
+    count = np.where(nearest, 1, np.ceil(np.float32(2) * radius)).astype(np.int64)
+    return Taps(np.asarray(origin, np.float32), np.asarray(scale, np.float32),
+                stretch.astype(np.float32), count, kind)  # fmt: skip
+
+
+@lru_cache(maxsize=None)
+def _tables() -> tuple[Array, ...]:
+    def knots(radius: int) -> Array:
+        return np.arange(-radius * KNOTS, radius * KNOTS + 1) / KNOTS
+
+    c = np.abs(knots(2))
+    cubic = np.where(c < 1, 1.5 * c**3 - 2.5 * c**2 + 1, -0.5 * c**3 + 2.5 * c**2 - 4 * c + 2)
+    wide = knots(3)
+    return (
+        np.ones(1), np.array([0.0, 1.0, 0.0]), np.exp(-4 * knots(1) ** 2), cubic,
+        np.sinc(wide) * np.sinc(wide / 3),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=None)
+def filter_tables() -> tuple[Array, Array]:
+    """(all tables in one float32 array, where each begins); each ends in as many zeros again."""
+    parts = [np.concatenate([t, np.zeros(len(t) + 2)]) for t in _tables()]
+    starts = np.cumsum([0, *(len(p) for p in parts[:-1])])
+    return np.concatenate(parts).astype(np.float32), starts
