@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.spec import KernelSpec
-from ..kernels.taps import NEAREST, filter_tables
+from ..kernels.taps import NEAREST, NEAREST_SUM, filter_tables
 from .graph import Array, Node, Storage
 from .lower import Recipe, Term, Terms, WindowRecipe
 
@@ -71,7 +71,8 @@ class Binder:
             n_in = source[:, axis]
             numbers: dict[str, Number] = {
                 "step": step, "at": at, "n": node.shapes.rows[:, axis], "in": n_in,
-                "count": taps.count, "nearest": taps.kind == NEAREST,
+                "count": taps.count, "base": taps.base,
+                "nearest": (taps.kind == NEAREST) + 2 * (taps.kind == NEAREST_SUM),
                 "table": self.filters(node.device) + 4 * filter_tables()[1][taps.kind],
                 "origin": _bits(taps.origin), "scale": _bits(taps.scale),
                 "stretch": _bits(taps.stretch),
@@ -82,16 +83,15 @@ class Binder:
             n_out = 1 if out is None else rows[:, place["n", out]]
             sizes[f"first_{k}"] = 4 * n_out
             sizes[f"weight_{k}"] = 4 * n_out * np.minimum(taps.count, n_in)
-            # only the columns that are needed; the last dimension comes last
-            sizes["row"], sizes["line"] = 4 * n_in, 4 * n_out
         lanes = len(spec.lane_points)
-        sizes["row"] = sizes["row"] * lanes
-        sizes["line"] = sizes["line"] * (4 if lanes == 3 else lanes)
+        # of the last dimension: sums of rows, and pixels of the result
+        sizes["sums"] = 4 * n_in * lanes
+        sizes["line"] = 4 * n_out * (4 if lanes == 3 else lanes)
         end: Number = 0
         for name in spec.sampler_areas:
             rows[:, place["area", name]] = end
-            # a vector of four may be read or written where one element is meant
-            end = end + -(-(sizes[name] + 16) // ROW_ALIGN) * ROW_ALIGN
+            # a vector may be read or written where one element is meant
+            end = end + -(-(sizes[name] + 32) // ROW_ALIGN) * ROW_ALIGN
         rows[:, place["scratch",]] = end
 
     def numbers(self, term: Term) -> tuple[Number, Number]:

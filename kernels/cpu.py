@@ -16,10 +16,11 @@ from .cpu_sampler import SamplerWriter
 from .spec import Access, KernelSpec, fold
 
 # Below this many elements a direct evaluation is used: filling 256 entries has to pay off.
-# bench/tabulate.py on a busy machine: no clear winner up to 1024 elements, the table from 2048 on.
-TABLE_MIN_ELEMENTS = 1024
+# bench/tabulate.py, time looked up / computed, for costs of 25 to 109: 1.3 to 2 with 128 elements,
+# 1.0 to 1.1 with 256, 0.6 to 0.8 with 512, 0.35 to 0.7 with 1024.
+TABLE_MIN_ELEMENTS = 512
 # A chain cheaper than this many operations vectorises better than a lookup does (bench/tabulate.py,
-# ns computed / looked up: cost 9: 0.23 / 0.56, cost 17: 0.53 / 0.48, cost 33: 1.7 / 0.57).
+# ns computed / looked up: cost 9: 0.20 / 0.42, cost 17: 0.44 / 0.37, cost 33: 1.4 / 0.39).
 TABLE_MIN_COST = 24
 # Kernels with more windows than this test every element instead of splitting their loops: each
 # window that is split makes three loops of one.

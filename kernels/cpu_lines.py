@@ -26,12 +26,22 @@ class LineWriter:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.spec = writer.spec
-        self.places: dict[tuple[Expr, ...], int] = {}  # positions: (y, x, height, width)
+        # positions: (whether they are clamped, y, x, height, width)
+        self.places: dict[tuple[bool, Expr, Expr, Expr, Expr], int] = {}
         self.reads: dict[Expr, int] = {}
         for e in writer.order:
             if e.op == "bilinear":
-                self.places.setdefault(e.args[:4], len(self.places))
+                self.places.setdefault(self._place(e), len(self.places))
                 self.reads.setdefault(e, len(self.reads))
+
+    def _place(self, e: Expr) -> tuple[bool, Expr, Expr, Expr, Expr]:
+        y, x, h, w = e.args[:4]
+        return not self._fill(e), y, x, h, w
+
+    def _fill(self, e: Expr) -> tuple[Expr, ...]:
+        """The value outside, if there is one: behind whole positions along other axes."""
+        others = len(self.spec.loads[e.attr[0]].strides) - self.spec.rank - 2
+        return e.args[4 + others :]
 
     @property
     def axis(self) -> int | None:
@@ -46,44 +56,43 @@ class LineWriter:
 
     def lines(self, done: set[Expr]) -> Iterator[str]:
         """All lines of the tile from `tile` to `tile_end`."""
-        for (y, x, h, w), k in self.places.items():
-            yield from self._positions(y, x, h, w, k, done)
+        for (clamped, *where), k in self.places.items():
+            yield from self._positions(clamped, where, k, done)
         for e in self.reads:
             yield self._read(e)
 
     def _positions(
-        self, y: Expr, x: Expr, h: Expr, w: Expr, k: int, done: set[Expr]
+        self, clamped: bool, where: list[Expr], k: int, done: set[Expr]
     ) -> Iterator[str]:
         writer = self.writer
         yield f"for o_{self.axis} in range(tile, tile_end):"
-        for e in walk([y, x]):
+        for e in walk(where):
             if e.op != "const" and e not in done:
                 yield f"    {writer.assign(e)}"
-        numbers = ", ".join(writer.ref(e) for e in (y, x, h, w))
-        yield f"    place(places_{k}, o_{self.axis} - tile, {numbers})"
+        name = "place_clamped" if clamped else "place"
+        writer.imports.add(name)
+        numbers = ", ".join(writer.ref(e) for e in where)
+        yield f"    {name}(places_{k}, o_{self.axis} - tile, {numbers})"
 
     def _read(self, e: Expr) -> str:
         slot, pinned, lanes = e.attr
         writer, access, rank = self.writer, self.spec.loads[slot], self.spec.rank
-        k, h, w = self.places[e.args[:4]], *e.args[2:4]
-        rest = e.args[4:]
-        others = len(access.strides) - rank - 2
+        h, w, *others = (writer.ref(a) for a in e.args[2:])
         base = [writer.outer_offset(slot, dict(pinned))]
         strides = []
         for j, stride in enumerate(access.strides[rank:]):
             by = f"in_stride_{slot}_{rank + j}" if stride is None else str(stride)
             if j < 2:
                 strides.append(by)
-            else:  # whole positions along other axes
-                base.append(f"i64({writer.ref(rest[j - 2])}) * {by}")
-        fill = writer.ref(rest[others]) if len(rest) > others else "f32(0)"
+            else:
+                base.append(f"i64({others[j - 2]}) * {by}")
         offset = " + ".join(t for t in base if t != "0") or "0"
-        run = strides[1] == str(lanes)
-        name = f"bilinear_{access.dtype}_{lanes}" + ("_run" if run else "")
-        name += "_fill" if len(rest) > others else ""
-        writer.imports |= {name, "place"}
-        numbers = [f"in_{slot}", offset, *strides, writer.ref(h), writer.ref(w)]
-        numbers += [f"places_{k}", "tile_end - tile", f"line_{self.reads[e]}", fill]
+        fill = [writer.ref(f) for f in self._fill(e)]
+        run = "_run" if strides[1] == str(lanes) else ""
+        name = f"bilinear_{access.dtype}_{lanes}{run}" + ("_fill" if fill else "")
+        writer.imports.add(name)
+        numbers = [f"in_{slot}", offset, *strides, h, w, f"places_{self.places[self._place(e)]}",
+                   "tile_end - tile", f"line_{self.reads[e]}", *(fill or ["f32(0)"])]  # fmt: skip
         return f"{name}({', '.join(numbers)})"
 
     def read_lane(self, e: Expr) -> str:

@@ -65,7 +65,7 @@ class SamplerWriter:
             numbers = ", ".join(f"tap_{what}_{k}" for what in ("step", "at", "n", "in", "count"))
             yield f"count_{k} = min(tap_count_{k}, tap_in_{k})"
             yield f"begin_{k}, end_{k} = fill_taps(first_{k}, weight_{k}, {n}, {numbers},"
-            yield f"    tap_nearest_{k}, tap_table_{k}, as_f32(tap_origin_{k}),"
+            yield f"    tap_nearest_{k}, tap_base_{k}, tap_table_{k}, as_f32(tap_origin_{k}),"
             yield f"    as_f32(tap_scale_{k}), as_f32(tap_stretch_{k}))"
         yield f"span = end_{self.last} - begin_{self.last}"
         yield f"row_count = {' * '.join(f'count_{k}' for k in range(self.last)) or '1'}"
@@ -102,7 +102,7 @@ class SamplerWriter:
         writer = self.writer
         e = writer.fresh("e")
         body: list[str] = []
-        total = f"row_f32(row, {self._place(e, lane)})" if onto else ""
+        total = f"row_f32(sums, {self._place(e, lane)})" if onto else ""
         for r in range(rows):
             weight, bases, lines = self._row(f"{start} + {r}", point)
             yield from lines
@@ -114,7 +114,7 @@ class SamplerWriter:
             total = name
         yield f"for {e} in range({'span' if not self.interleaved else f'span * {self.lanes}'}):"
         yield from _indent(body)
-        yield f"    store_f32_7(row, {self._place(e, lane)}, {total})"
+        yield f"    store_f32_7(sums, {self._place(e, lane)}, {total})"
 
     def _place(self, e: str, lane: int) -> str:
         return e if self.interleaved or self.lanes == 1 else f"{e} * {self.lanes} + {lane}"
@@ -178,7 +178,7 @@ class SamplerWriter:
     def _sum_columns(self) -> Iterator[str]:
         k, axis = self.last, self.axes[-1]
         n = "1" if axis is None else f"n_{axis}"
-        numbers = f"row, first_{k}, weight_{k}, {n}, count_{k}, begin_{k}, line"
+        numbers = f"sums, first_{k}, weight_{k}, {n}, count_{k}, begin_{k}, line"
         for columns in range(1, MAX_COLUMNS + 1):
             yield f"{'if' if columns == 1 else 'elif'} count_{k} == {columns}:"
             yield f"    sum_columns_{self.lanes}_{columns}({numbers})"

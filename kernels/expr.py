@@ -196,8 +196,8 @@ def bilinear_of(
     tap: Callable[[Expr, Expr], Expr], y: Expr, x: Expr, h: Expr, w: Expr, fill: Expr | None
 ) -> Expr:
     """`bilinear`, spelled out: `tap(row, column)` is the float32 value of a pixel."""
-    rows, fy = _pair(y, h, fill is not None)
-    columns, fx = _pair(x, w, fill is not None)
+    rows, fy = (_pair_clamped if fill is None else _pair)(y, h)
+    columns, fx = (_pair_clamped if fill is None else _pair)(x, w)
 
     def at(r: int, c: int) -> Expr:
         (row, row_in), (column, column_in) = rows[r], columns[c]
@@ -217,21 +217,37 @@ def fma(a: Expr, b: Expr, c: Expr) -> Expr:
     return Expr("fma", dt.float32, (a, b, c))
 
 
-def _pair(at: Expr, n: Expr, test: bool) -> tuple[list[tuple[Expr, Expr]], Expr]:
-    """The two pixels around a position, clamped, each with whether it is inside; and the weight of
-    the second."""
-    # One pixel beyond the border all is said, and a nan becomes the first pixel: no position, no
-    # matter how wild, leaves the range of an int32.
-    last = cast(n, dt.float32)
+Pixels = list[tuple[Expr, Expr]]  # positions that can be read, and whether they are meant
+# NOTE [wild positions] Positions are clamped as floats, to a pixel beyond the border at most; a nan
+# counts as far up and left. So all of them fit an int32, whatever a matrix held.
+
+
+def _pair(at: Expr, n: Expr) -> tuple[Pixels, Expr]:
+    """The two pixels around a position, and the weight of the second one."""
+    end = cast(n, dt.float32)
     at = select(at >= -1.0, at, const(-1.0, dt.float32))
-    at = select(at < last, at, last)
+    at = select(at < end, at, end)
     base = floor(at)
     first = cast(base, dt.int32)
-    pixels = []
-    for k in (first, first + 1):
-        inside = (k >= 0) & (k < n) if test else const(True, dt.bool_)
-        pixels.append((select(k > 0, select(k < n, k, n - 1), const(0, dt.int32)), inside))
+    zero = const(0, dt.int32)
+    pixels = [
+        (select(k > 0, select(k < n, k, n - 1), zero), (k >= 0) & (k < n))
+        for k in (first, first + 1)
+    ]
     return pixels, at - base
+
+
+def _pair_clamped(at: Expr, n: Expr) -> tuple[Pixels, Expr]:
+    """The same for a position clamped to the border: the last two pixels are the last pair."""
+    zero, true = const(0, dt.int32), const(True, dt.bool_)
+    last = cast(n - 1, dt.float32)
+    at = select(at >= 0.0, at, const(0.0, dt.float32))
+    at = select(at < last, at, last)
+    first = cast(at, dt.int32)
+    first = select(first < n - 2, first, n - 2)
+    first = select(first > 0, first, zero)
+    second = select(first + 1 < n, first + 1, n - 1)
+    return [(first, true), (second, true)], at - cast(first, dt.float32)
 
 
 def eq(a: Expr, b: Expr | Number) -> Expr:

@@ -143,7 +143,7 @@ class Writer:
                 yield f"{name} = {value}.to(tl.pointer_type(tl.float32))"
             elif kind in ("tap_origin", "tap_scale", "tap_stretch"):
                 yield f"{name} = {value}.to(tl.int32).to(tl.float32, bitcast=True)"
-            elif kind in ("tap_count", "tap_in", "tap_n"):
+            elif kind in ("tap_count", "tap_in", "tap_n", "tap_base"):
                 yield f"{name} = {value}.to(tl.int32)"
             elif kind in ("in", "out"):
                 accesses = self.spec.loads if kind == "in" else self.spec.stores

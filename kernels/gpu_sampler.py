@@ -40,9 +40,14 @@ class SamplerWriter:
     def _dimension(self, k: int, axis: int | None) -> Iterator[str]:
         """Where the taps of a dimension begin, and the sum of their weights."""
         o = "lane * 0" if axis is None else f"o_{axis}"
-        yield f"at_{k} = tl.maximum(tap_step_{k} * ({o}) + tap_at_{k}, 0)"
-        yield f"at_{k} = tl.minimum(at_{k}, tap_n_{k} - 1).to(tl.float32)"
-        yield f"at_{k} = at_{k} * tap_scale_{k} + tap_origin_{k}"
+        yield f"out_{k}_ = tl.maximum(tap_step_{k} * ({o}) + tap_at_{k}, 0)"
+        yield f"out_{k}_ = tl.minimum(out_{k}_, tap_n_{k} - 1).to(tl.int32)"
+        yield f"half_{k} = tl.where(tap_nearest_{k} == 0, 0.0, 0.5)"
+        yield f"at_{k} = (out_{k}_.to(tl.float32) + half_{k}) * tap_scale_{k} + tap_origin_{k}"
+        yield f"if tap_nearest_{k} == 2:"
+        yield f"    at_{k} = tap_origin_{k} + 0.5 * tap_scale_{k} + out_{k}_.to(tl.float32) * 0.0"
+        yield f"    for step in range(tap_n_{k}):"
+        yield f"        at_{k} = tl.where(step < out_{k}_, at_{k} + tap_scale_{k}, at_{k})"
         yield f"far_{k} = (tap_in_{k} + tap_count_{k} + 1).to(tl.float32)"
         yield f"first_{k} = tl.where(tap_nearest_{k} != 0, tl.floor(at_{k}), tl.ceil(at_{k}))"
         yield f"first_{k} = tl.minimum(tl.maximum(first_{k}, 0.0 - far_{k}), far_{k}).to(tl.int32)"
@@ -67,9 +72,8 @@ class SamplerWriter:
         lines = [f"for {tap} in range(tap_count_{k}):"]
         body = list(self._weight(k, tap))
         body.append(f"w_{k} = tl.div_rn(w_{k}, total_{k})")
-        body.append(
-            f"p_{k} = tl.minimum(tl.maximum(first_{k} + {tap}, 0), tap_in_{k} - 1).to(INDEX)"
-        )
+        body.append(f"p_{k} = tl.maximum(tap_base_{k} + first_{k} + {tap}, 0)")
+        body.append(f"p_{k} = tl.minimum(p_{k}, tap_in_{k} - 1).to(INDEX)")
         if k == 0:
             for lane in self.lanes:
                 text, value = self._tap(lane)

@@ -17,7 +17,12 @@ from .expr import Expr, const, rewrite, walk
 
 Column = tuple[str | int, ...]
 # What the table tells of each interpolated dimension: see kernels/taps.py.
-TAPS = ("step", "at", "n", "in", "count", "nearest", "table", "origin", "scale", "stretch")
+TAPS = ("step", "at", "n", "in", "count", "nearest", "base", "table", "origin", "scale",
+        "stretch")  # fmt: skip
+
+
+# Elements that two neighbouring pixels take in a vector of a CPU kernel, by their lanes.
+PAIR_PITCH = {1: 2, 2: 4, 3: 8, 4: 8}
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,7 @@ class KernelSpec:
         """Parts of the scratch memory of a CPU kernel."""
         assert self.sampler is not None
         dims = range(len(self.sampler.axes))
-        return (*(f"{what}_{k}" for k in dims for what in ("first", "weight")), "row", "line")
+        return (*(f"{what}_{k}" for k in dims for what in ("first", "weight")), "sums", "line")
 
     def depth(self, e: Expr, depths: dict[Expr, int]) -> int:
         """How many loops (from outside) a pinned expression depends on."""

@@ -1,10 +1,12 @@
 """Filter taps of a separable interpolation: which neighbours, with what weights.
 
-Output `i` of a dimension lies at `s = f32(i) * scale + origin` of the input; its taps are the
-`count` pixels from `ceil(s)` on (of `floor(s)` for the nearest one). The weight of a tap is the
-filter at its distance, read from a table between whose entries we interpolate, and divided by the
-sum of all; taps beyond a border count for the border pixel. All of it in float32, step by step as
-written here: then the weights equal upstream's (tests/reference/resample.py).
+Output `i` of a dimension lies at `s = f32(i) * scale + origin` of the input, counted from pixel
+`base`; its taps are the `count` pixels from `base + ceil(s)` on. The weight of a tap is the filter
+at its distance, read from a table between whose entries we interpolate, and divided by the sum of
+all; taps beyond a border count for the border pixel. The nearest pixel is `floor(s)` with
+`s = (f32(i) + 0.5) * scale + origin` along the innermost axis; along others `s` is summed up step
+by step (NEAREST_SUM), with a rounding error that decides ties. All of it in float32, as written
+here: then weights and choices equal upstream's (tests/reference/resample.py).
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-NEAREST, TRIANGULAR, GAUSSIAN, CUBIC, LANCZOS3 = range(5)
-BASE_RADIUS = np.array([0.5, 1, 1, 2, 3], np.float32)  # unstretched, by kind
+NEAREST, TRIANGULAR, GAUSSIAN, CUBIC, LANCZOS3, NEAREST_SUM = range(6)
+BASE_RADIUS = np.array([0.5, 1, 1, 2, 3, 0.5], np.float32)  # unstretched, by kind
 KNOTS = 32  # table entries per pixel of the wider filters
 
 
@@ -29,18 +31,7 @@ class Taps(NamedTuple):
     stretch: Array  # float32: table entries per pixel
     count: Array  # int64
     kind: Array  # int64
-
-
-def make_taps(origin: Array, scale: Array, radius: Array, kind: Array) -> Taps:
-    """Taps for filters of the given (stretched) radius; float32 [samples], `kind` of integers."""
-    kind = np.asarray(kind, np.int64)
-    nearest = kind == NEAREST
-    radius = np.asarray(radius, np.float32)
-    last = (np.array([len(t) for t in _tables()]) - 1)[kind].astype(np.float32)
-    stretch = np.where(nearest, np.float32(0), last / (np.float32(2) * radius))
-    count = np.where(nearest, 1, np.ceil(np.float32(2) * radius)).astype(np.int64)
-    return Taps(np.asarray(origin, np.float32), np.asarray(scale, np.float32),
-                stretch.astype(np.float32), count, kind)  # fmt: skip
+    base: Array  # int64
 
 
 @lru_cache(maxsize=None)
@@ -53,7 +44,7 @@ def _tables() -> tuple[Array, ...]:
     wide = knots(3)
     return (
         np.ones(1), np.array([0.0, 1.0, 0.0]), np.exp(-4 * knots(1) ** 2), cubic,
-        np.sinc(wide) * np.sinc(wide / 3),
+        np.sinc(wide) * np.sinc(wide / 3), np.ones(1),
     )  # fmt: skip
 
 

@@ -154,7 +154,12 @@ def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Positions and weights of all taps, as in kernels/taps.py."""
     f32 = lambda word: np.int64(word).astype(np.int32).view(np.float32)  # noqa: E731
     i = np.clip(numbers["step"] * np.asarray(o) + numbers["at"], 0, numbers["n"] - 1)
-    s = i.astype(np.float32) * f32(numbers["scale"]) + f32(numbers["origin"])
+    scale, origin = f32(numbers["scale"]), f32(numbers["origin"])
+    s = (i.astype(np.float32) + np.float32(0.5 if numbers["nearest"] else 0)) * scale + origin
+    if numbers["nearest"] == 2:
+        steps = np.full(numbers["n"], scale)
+        steps[0] = origin + np.float32(0.5) * scale
+        s = np.add.accumulate(steps, dtype=np.float32)[i]
     far = numbers["in"] + numbers["count"] + 1
     first = np.clip(np.floor(s) if numbers["nearest"] else np.ceil(s), -far, far).astype(np.int64)
     cells = (ctypes.c_float * 512).from_address(numbers["table"])
@@ -164,7 +169,7 @@ def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
         d = ((first + k).astype(np.float32) - s) * f32(numbers["stretch"])
         j = d.astype(np.int64)
         weights.append(table[j] + (d - j.astype(np.float32)) * (table[j + 1] - table[j]))
-        taps.append(np.clip(first + k, 0, numbers["in"] - 1))
+        taps.append(np.clip(numbers["base"] + first + k, 0, numbers["in"] - 1))
     total = np.float32(0)
     for w in weights:
         total = total + w
