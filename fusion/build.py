@@ -266,7 +266,7 @@ def resample(
     most = max((int(t.count.max(initial=0)) for t in taps), default=0)
     if most > MAX_TAPS:
         raise ValueError(
-            f"the result shrinks too much: {most} input pixels for one, up to {MAX_TAPS} are possible"
+            f"the result shrinks too much: {most} input pixels for one, at most {MAX_TAPS} can be"
         )
     static = intern(Resample(tuple(axes), shapes.rank))
     return Node(op, static, (x,), shapes, dt.float32, x.layout, batch, x.device, tuple(taps))

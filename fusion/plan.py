@@ -178,6 +178,10 @@ class _Groups:
             return
         if len({*reader.members, *self.kernels[p].members}) > MAX_GROUP_NODES:
             return
+        if not all(is_onto(self.program, t, into.rank) for q, t in reader.recipe.loads if q == p):
+            return  # which lowering would find, too, but it may be a value read at many positions
+        if reader.spec.sampler is not None and self.kernels[p].spec.sampler is not None:
+            return
         inline = {p, *reader.writes} - {reader.root}
         lowering, merged = self._lower(reader.root, frozenset(inline))
         where = lowering.places(p)

@@ -16,9 +16,9 @@ from numba.extending import intrinsic
 from . import dtypes as dt
 from . import numba_prims as prims
 from .cpu_lines import TILE_COLUMNS
-from .spec import PAIR_PITCH
 from .dtypes import DType
 from .numba_prims import choose, fma_f32
+from .spec import PAIR_PITCH
 
 _i32, _i64, _f32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _get_f32, _put_f32 = prims.get_f32, prims.put_f32  # type: ignore[attr-defined]
@@ -392,7 +392,7 @@ def _make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
         whole = y0 >= 0 and y1 <= h - 2 and x0 >= 0 and x1 <= w - 2
         if lanes != 3:
             return whole
-        # Eight elements are read for two pixels: behind the last row of the memory there is nothing.
+        # Eight elements are read for two pixels: behind the last row in memory there is nothing.
         above = y1 < h - 2 if sy >= 0 else y0 > 0
         return whole and (above or x1 <= w - 3)
 

@@ -1,0 +1,20 @@
+"""Ops that upstream keeps under the name `experimental`.
+
+>>> import ndd
+>>> image = ndd.zeros(shape=[4, 6, 3], layout="HWC")
+>>> ndd.experimental.warp_perspective(image, matrix=[1, 0, 0, 0, 1, 0, 0, 0, 1]).shape
+(4, 6, 3)
+"""
+
+from __future__ import annotations
+
+from .ops import perspective, resize  # noqa: F401  (its ops are collected below)
+from .schema import OPS
+
+_PREFIX = "experimental."
+
+for _name, _op in OPS.items():
+    if _name.startswith(_PREFIX):
+        globals()[_name.removeprefix(_PREFIX)] = _op.public
+
+__all__ = sorted(n.removeprefix(_PREFIX) for n in OPS if n.startswith(_PREFIX))

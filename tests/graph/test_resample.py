@@ -1,0 +1,153 @@
+"""Interpolation in the fusion pass: what is one group, what is read, and that the bits stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ndd
+from ndd.fusion import bind
+from ndd.kernels import cpu_runtime
+from tests.helpers import arrays
+
+
+def images(count: int = 3, channels: int = 3, dtype=np.uint8) -> list[np.ndarray]:
+    rng = np.random.default_rng(7)
+    sizes = [(31 + 9 * k, 47 - 5 * k) for k in range(count)]
+    return [rng.integers(0, 255, (*s, channels)).astype(dtype) for s in sizes]
+
+
+def chain(x):
+    x = ndd.resize(x, size=[24, 30])
+    x = ndd.crop(x, crop=[17, 20], crop_pos_x=0.3, crop_pos_y=0.8)
+    x = ndd.flip(x, horizontal=1)
+    x = ndd.brightness_contrast(x, brightness=1.3, contrast=0.8)
+    return ndd.crop_mirror_normalize(x, mean=[100.0, 90.0, 80.0], std=[50.0, 51.0, 52.0], mirror=1)
+
+
+def warped(x):
+    x = ndd.cast(x, dtype=ndd.float32)
+    x = ndd.rotate(x, angle=33.0, fill_value=3.0)
+    x = ndd.crop(x, crop=[20, 20])
+    return ndd.cast(x * 2.0 + 1.0, dtype=ndd.int16)
+
+
+def before(x):
+    """Views and cheap arithmetic in front of a resample are part of its reads."""
+    x = ndd.flip(ndd.crop(x, crop=[20, 25]), vertical=1)
+    return ndd.resize(ndd.cast(x, dtype=ndd.float32), size=[11, 37])
+
+
+def one_channel(x):
+    """A channel of a resized image: fewer lanes than when the image is stored."""
+    return ndd.resize(x, size=[24, 30], dtype=ndd.float32).slice[:, :, 1]
+
+
+def padded(x):
+    return ndd.crop_mirror_normalize(
+        ndd.resize(x, size=[12, 14]), crop=[20, 9], out_of_bounds_policy="pad", fill_values=[5.0]
+    )
+
+
+PROGRAMS = [chain, warped, before, one_channel, padded]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_is_one_group(program) -> None:
+    with ndd.EvalMode.deferred:
+        result = program(ndd.batch(images(), layout="HWC"))
+        assert len(ndd.explain(result).groups) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "layout"),
+    [*((p, "HWC") for p in PROGRAMS), *((p, "CHW") for p in (warped, before, padded))],
+)
+def test_fusion_keeps_the_bits(program, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = [np.moveaxis(i, -1, 0) if layout == "CHW" else i for i in images()]
+    with ndd.EvalMode.deferred:
+        fused = arrays(program(ndd.batch(data, layout=layout)))
+        monkeypatch.setenv("NDD_FUSION", "0")
+        unfused = arrays(program(ndd.batch(data, layout=layout)))
+    for a, b in zip(fused, unfused, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_two_resamples_are_two_groups() -> None:
+    with ndd.EvalMode.deferred:
+        x = ndd.resize(ndd.batch(images(), layout="HWC"), size=[20, 20])
+        result = ndd.explain(ndd.rotate(x, angle=10.0))
+    assert len(result.groups) == 2
+
+
+def test_two_resampled_values_meet() -> None:
+    x = ndd.batch(images(), layout="HWC")
+    with ndd.EvalMode.deferred:
+        a = ndd.resize(x, size=[20, 20], dtype=ndd.float32)
+        b = ndd.resize(x, size=[20, 20], dtype=ndd.float32, interp_type=ndd.types.INTERP_NN)
+        total = a + b
+        assert len(ndd.explain(total).groups) == 2
+    for t, p, q in zip(arrays(total), arrays(a), arrays(b), strict=True):
+        np.testing.assert_array_equal(t, p + q)
+
+
+def test_a_result_and_its_consumer_are_both_right() -> None:
+    """A resized image that is read after it was fused through."""
+    for _ in range(3):
+        x = ndd.batch(images(), layout="HWC")
+        y = ndd.resize(x, size=[20, 20])
+        z = ndd.cast(y, dtype=ndd.float32) * 2.0
+        doubled, plain = arrays(z), arrays(y)
+        for a, b in zip(doubled, plain, strict=True):
+            np.testing.assert_array_equal(a, b.astype(np.float32) * 2)
+
+
+def test_only_the_needed_window_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and columns outside of a crop are not read: poison them."""
+    image = np.zeros((64, 64, 3), np.float32)
+    image[40:, :] = np.nan
+    image[:, 40:] = np.nan
+    with ndd.EvalMode.deferred:
+        small = ndd.resize(ndd.tensor(image, layout="HWC"), size=[32, 32])
+        window = ndd.crop(small, crop=[16, 16], crop_pos_x=0.0, crop_pos_y=0.0)
+        assert len(ndd.explain(window).groups) == 1
+        assert np.isfinite(np.asarray(window)).all()
+
+    areas = []
+    sampler = bind.Binder._sampler
+
+    def spy(self, rows, spec, *more) -> None:
+        sampler(self, rows, spec, *more)
+        areas.append(int(rows[0, spec.columns["area", "sums"]]))
+
+    monkeypatch.setattr(bind.Binder, "_sampler", spy)
+    with ndd.EvalMode.deferred:
+        small = ndd.resize(ndd.tensor(image, layout="HWC"), size=[32, 32])
+        ndd.crop(small, crop=[4, 4]).evaluate()
+        small = ndd.resize(ndd.tensor(image, layout="HWC"), size=[32, 32])
+        small.evaluate()
+    assert areas[0] < areas[1]  # weights are computed for four outputs, not for 32
+
+
+def test_no_new_size_or_angle_compiles() -> None:
+    def run(size: int, angle: float) -> None:
+        x = ndd.batch([i[:size] for i in images()], layout="HWC")
+        chain(ndd.resize(x, size=[40, 40])).evaluate()
+        ndd.rotate(x, angle=angle).evaluate()
+        ndd.warp_affine(x, matrix=np.float32([[1, angle, 0], [0, 1, 2]])).evaluate()
+
+    run(20, 10.0)
+    before = cpu_runtime.compile_count
+    for size, angle in ((21, -77.5), (1, 180.0), (30, 1e-3)):
+        run(size, angle)
+    assert cpu_runtime.compile_count == before
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_agree(threads: int) -> None:
+    data = [np.tile(i, (5, 5, 1)) for i in images(8)]
+    with ndd.EvalContext(num_threads=threads):
+        got = arrays(chain(ndd.batch(data, layout="HWC")))
+    want = [arrays(chain(ndd.batch([d], layout="HWC")))[0] for d in data]
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
