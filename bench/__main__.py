@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from . import harness, overhead, pointwise, tabulate
+from . import constants, harness, overhead, pointwise, tabulate
 
-BENCHMARKS = {"pointwise": pointwise.main, "overhead": overhead.main, "tabulate": tabulate.main}
+BENCHMARKS = {
+    "pointwise": pointwise.main,
+    "overhead": overhead.main,
+    "tabulate": tabulate.main,
+    "constants": constants.main,
+}
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ of elements at which filling the table has paid off.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from statistics import median
 
 import numpy as np
@@ -17,6 +18,7 @@ from ndd.kernels import expr as ex
 from ndd.kernels.spec import Access, KernelSpec
 
 N = 224 * 224 * 3
+ROUNDS, SAMPLES = 15, 32
 
 
 def chain(length: int, gamma: bool) -> KernelSpec:
@@ -33,46 +35,54 @@ def chain(length: int, gamma: bool) -> KernelSpec:
     return KernelSpec(("chain",), (None,), accesses, (Access(dt.float32, (1,)),), (v,))
 
 
-def nanoseconds(spec: KernelSpec, n: int, table: bool) -> float:
-    """Time per call for `n` elements, with or without the table."""
+def compiled(spec: KernelSpec, table: bool) -> cpu_runtime.CpuKernel:
+    """The kernel, with or without the table whatever the number of elements."""
     before = cpu.TABLE_MIN_COST, cpu.TABLE_MIN_ELEMENTS
     cpu.TABLE_MIN_COST, cpu.TABLE_MIN_ELEMENTS = (0, 0) if table else (10**9, 0)
     try:
         cpu_runtime._kernels.pop(spec, None)
         cpu_runtime.kernel_file.cache_clear()
-        kernel = cpu_runtime.get_kernel(spec)
+        return cpu_runtime.get_kernel(spec)
     finally:
         cpu.TABLE_MIN_COST, cpu.TABLE_MIN_ELEMENTS = before
         cpu_runtime._kernels.pop(spec, None)
         cpu_runtime.kernel_file.cache_clear()
-    source = np.random.default_rng(0).integers(0, 256, n, dtype=np.uint8)
-    target, factor = np.empty(n, np.float32), np.array(0.99, np.float32)
-    values = {("n", 0): n, ("out", 0): target.ctypes.data, ("in", 0): source.ctypes.data,
+
+
+def nanoseconds(spec: KernelSpec, sizes: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """Median CPU time of a sample for each number of elements, computed and looked up, in turn."""
+    kernels = [compiled(spec, table) for table in (False, True)]
+    source = np.random.default_rng(0).integers(0, 256, max(sizes), dtype=np.uint8)
+    target, factor = np.empty(max(sizes), np.float32), np.array(0.99, np.float32)
+    values = {("out", 0): target.ctypes.data, ("in", 0): source.ctypes.data,
               ("in", 1): factor.ctypes.data}  # fmt: skip
-    row = np.array([[values[c] for c in spec.columns]], np.int64)
-    times = []
-    for _ in range(15):
-        start = time.perf_counter()
-        for _ in range(max(1, 2_000_000 // n)):
-            kernel.run(row.ctypes.data, 0, 1)
-        times.append((time.perf_counter() - start) / max(1, 2_000_000 // n))
-    return median(times) * 1e9
+    times: dict[int, tuple[list[float], list[float]]] = {n: ([], []) for n in sizes}
+    for _ in range(ROUNDS):
+        for n in sizes:
+            row = [(values | {("n", 0): n})[c] for c in spec.columns]
+            rows = np.array([row] * SAMPLES, np.int64)  # one call, as the call itself takes 3 µs
+            calls = max(1, 1_000_000 // (n * SAMPLES))
+            for kernel, seen in zip(kernels, times[n], strict=True):
+                start = time.process_time()
+                for _ in range(calls):
+                    kernel.run(rows.ctypes.data, 0, SAMPLES)
+                seen.append((time.process_time() - start) / (calls * SAMPLES) * 1e9)
+    return {n: (median(direct), median(table)) for n, (direct, table) in times.items()}
 
 
 def main() -> list[object]:
     print("\ntabulated bytes: ns per element (150528 elements), computed and looked up")
     for length, gamma in ((1, False), (4, False), (8, False), (16, False), (32, False), (4, True)):
         spec = chain(length, gamma)
-        direct, table = (nanoseconds(spec, N, t) / N for t in (False, True))
+        direct, table = nanoseconds(spec, [N])[N]
         name = f"{length} multiply-adds" + (" and a power" if gamma else "")
-        print(f"  {name:30s} cost {ex.cost(spec.values[0]):4d}: {direct:6.3f} {table:6.3f}")
-    for length, gamma in ((16, False), (4, True)):
+        print(f"  {name:30s} cost {ex.cost(spec.values[0]):4d}: {direct / N:6.3f} {table / N:6.3f}")
+    for length, gamma in ((12, False), (16, False), (32, False), (4, True)):
         spec = chain(length, gamma)
-        for n in (128, 256, 512, 1024, 2048, 4096):
-            direct, table = (nanoseconds(spec, n, t) for t in (False, True))
+        for n, (direct, table) in nanoseconds(spec, (128, 256, 512, 1024, 2048, 4096)).items():
             print(
                 f"  cost {ex.cost(spec.values[0]):4d}, {n:5d} elements: "
-                f"{direct:8.0f} {table:8.0f} ns"
+                f"{direct:8.0f} {table:8.0f} ns, looked up / computed {table / direct:5.2f}"
             )
     return []
 

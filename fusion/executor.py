@@ -29,9 +29,9 @@ from .run import Run, release_inputs
 # 1.6 ms a caller that waits for something else meanwhile gets its result 1.2 ms later.
 WINDOW_SECONDS = 200e-6
 # A program that was never planned may be only the beginning of the one that the caller is writing:
-# compiling kernels for it would be wasted. It waits this much longer for the rest. On a busy machine
-# (bench/constants.py), the longest pause between first calls was 3 to 12 ms in most runs. Shorter
-# windows often led to two plans; the time to the first result differed by less than the noise.
+# compiling kernels for it would be wasted. It waits this much longer for the rest. On a busy
+# machine (bench/constants.py), the longest pause between first calls was 3 to 12 ms in most runs.
+# Shorter windows often led to two plans; the time to the first result differed by less than noise.
 NEW_PROGRAM_SECONDS = 10e-3
 # Without work the pauses double up to this; then the thread sleeps until it is woken.
 LONGEST_PAUSE_SECONDS = 25e-3

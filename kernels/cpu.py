@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from . import dtypes as dt
-from .dtypes import DType
-from .expr import Expr, bfloat16_bits, const, cost, rewrite, walk
 from .cpu_lines import TILE_COLUMNS, LineWriter
 from .cpu_sampler import SamplerWriter
+from .dtypes import DType
+from .expr import Expr, bfloat16_bits, const, cost, rewrite, walk
 from .spec import Access, KernelSpec, fold
 
 # Below this many elements a direct evaluation is used: filling 256 entries has to pay off.

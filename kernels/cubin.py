@@ -45,7 +45,6 @@ class Report:
     instructions: int  # SASS, without padding
     loads: dict[int, int]  # global loads in the code by their width in bits
     stores: dict[int, int]
-    cubin_bytes: int
     occupancy: float  # modelled: resident warps over the most there can be
 
 
@@ -84,7 +83,6 @@ def compile_cubin(
         instructions=sum(m.rstrip(";") != "NOP" for m in mnemonics),
         loads=_widths(mnemonics, "LDG"),
         stores=_widths(mnemonics, "STG"),
-        cubin_bytes=len(compiled.asm["cubin"]),
         occupancy=occupancy(registers, shared, num_warps, arch),
     )
 

@@ -84,6 +84,18 @@ def evaluate_node(node: Node) -> None:
         executor_of(node.context or current_context()).evaluate(node)
 
 
+def input_of(handle: Handle) -> Node:
+    """The node of a handle that is an input of a call: what failed raises here."""
+    node = handle._node
+    if node.storage is None:
+        if node.error is not None:
+            raise node.error
+        # what another thread's executor owns is finished there first
+        if node.context is not None and node.context is not current_context():
+            evaluate_node(node)
+    return node
+
+
 def lock_of(node: Node) -> AbstractContextManager[Any]:
     """Held while the graph around a node is looked at: no executor changes it meanwhile."""
     return executor_of(node.context or current_context())._running

@@ -10,11 +10,10 @@ import numpy as np
 
 from .. import convert
 from ..call import _const_on, _reads_external, wrap
-from ..context import current_context
 from ..errors import at_site, user_site
 from ..fusion import build
 from ..fusion.graph import Node, Shapes
-from ..handle import Handle, evaluate_node, finish_call
+from ..handle import Handle, finish_call, input_of
 from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels import mathlib as ml
@@ -261,13 +260,7 @@ def _check_divisor(nodes: Sequence[Node], divisor: Any) -> None:
 
 def _operand(value: Any) -> Node:
     if isinstance(value, Handle):
-        node = value._node
-        if node.storage is None:
-            if node.error is not None:
-                raise node.error
-            if node.context is not None and node.context is not current_context():
-                evaluate_node(node)
-        return node
+        return input_of(value)
     if isinstance(value, np.generic):  # first, as np.float64 is a float, too
         kind = dt.from_numpy(value.dtype)
         if kind is not None and kind is not dt.bfloat16:

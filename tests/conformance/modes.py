@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,20 +14,6 @@ from .oracle import Result, _results
 MODES = (ndd.EvalMode.deferred, ndd.EvalMode.eager, ndd.EvalMode.sync_cpu, ndd.EvalMode.sync_full)
 
 
-@contextmanager
-def fusion(enabled: bool) -> Iterator[None]:
-    """With `NDD_FUSION=0`, every op is a kernel of its own."""
-    old = os.environ.get("NDD_FUSION")
-    os.environ["NDD_FUSION"] = "1" if enabled else "0"
-    try:
-        yield
-    finally:
-        if old is None:
-            del os.environ["NDD_FUSION"]
-        else:
-            os.environ["NDD_FUSION"] = old
-
-
 def same_everywhere(program: Callable[[], Any]) -> list[Result]:
     """`program` gives the same bits in all modes, fused or not, with one thread and with two."""
     with ndd.EvalMode.sync_cpu, ndd.EvalContext(num_threads=1):
@@ -37,7 +21,8 @@ def same_everywhere(program: Callable[[], Any]) -> list[Result]:
     for mode in MODES:
         with mode:
             _assert_same(first, _results(program()), f"in mode {mode.name}")
-    with fusion(False):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NDD_FUSION", "0")
         _assert_same(first, _results(program()), "with NDD_FUSION=0")
     with ndd.EvalContext(num_threads=2):
         _assert_same(first, _results(program()), "with two threads")

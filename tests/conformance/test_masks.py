@@ -11,6 +11,8 @@ from .modes import error_everywhere, same_everywhere
 from .oracle import check, ndd_call, per_sample
 from .test_color import images, values
 
+INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+
 # -- crop_mirror_normalize -----------------------------------------------------------------------
 
 MEAN, STD = [120.0, 110.5, 99.9], [58.1, 57.0, 61.3]
@@ -143,21 +145,7 @@ def test_cmn_fill_with_one_mean():
 # -- erase ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        "uint8",
-        "int8",
-        "uint16",
-        "int16",
-        "uint32",
-        "int32",
-        "uint64",
-        "int64",
-        "float16",
-        "float32",
-    ],
-)
+@pytest.mark.parametrize("dtype", [*INTEGERS, "float16", "float32"])
 def test_erase_types(dtype):
     """Fill values are cut and wrapped, as C does."""
     args = dict(anchor=[1.0, 2.0], shape=[2.0, 3.0])
@@ -228,9 +216,7 @@ def test_erase_fill():
 KEYS, VALUES = [0, 3, 200, 3, 7], [1.5, 9.0, -2.5, 300.4, 0.1]
 
 
-@pytest.mark.parametrize(
-    "dtype", ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
-)
+@pytest.mark.parametrize("dtype", INTEGERS)
 def test_lookup_table_inputs(dtype):
     x = [np.arange(-5, 250).astype(dtype), values((3, 5), dtype)[0], np.array(7, dtype)[None]]
     check("lookup_table", x, keys=KEYS, values=VALUES, default_value=-1.25)
@@ -238,23 +224,7 @@ def test_lookup_table_inputs(dtype):
     check("lookup_table", wide, keys=[3, 65535, 1], values=[1.0, 2.0, 3.0], default_value=0.5)
 
 
-@pytest.mark.parametrize(
-    "out",
-    [
-        "uint8",
-        "int8",
-        "uint16",
-        "int16",
-        "uint32",
-        "int32",
-        "uint64",
-        "int64",
-        "float16",
-        "float32",
-        "float64",
-        "bool",
-    ],
-)
+@pytest.mark.parametrize("out", [*INTEGERS, "float16", "float32", "float64", "bool"])
 def test_lookup_table_results(out):
     x = [np.arange(256, dtype=np.uint8)]
     check("lookup_table", x, keys=KEYS, values=VALUES, default_value=0.5, dtype=out)
