@@ -14,7 +14,7 @@ from .device import device as as_device
 from .errors import at_site, user_site
 from .fusion import build
 from .fusion.graph import Array, Node, Shapes
-from .handle import Handle, evaluate_node, finish_call
+from .handle import Handle, evaluate_node, finish_call, input_of
 from .kernels import dtypes as dt
 from .kernels import expr as ex
 from .kernels.dtypes import DType
@@ -166,14 +166,7 @@ def _repeat(op: OpDef, inputs: Sequence[Any]) -> Sequence[Param]:
 
 def _input_node(p: Param, value: Any) -> Node:
     if isinstance(value, Handle):
-        node = value._node
-        if node.storage is None:
-            if node.error is not None:
-                raise node.error
-            # what another thread's executor owns is finished there first
-            if node.context is not None and node.context is not current_context():
-                evaluate_node(node)
-        return node
+        return input_of(value)
     if value is None:
         raise TypeError(f"`{p.name}` is missing: got None, wanted a Tensor, a Batch or an array")
     if isinstance(value, (str, bytes)):
@@ -296,14 +289,19 @@ def repeat(node: Node, count: int) -> Node:
 _ARG_DTYPES = {float: dt.float32, int: dt.int32, bool: dt.bool_}
 
 
-def _argument(p: Param, value: Any) -> Node | None:
-    """A number for the kernel, as a node."""
+def _or_default(p: Param, value: Any) -> Any:
     if value is None:
         if p.default is REQUIRED:
             raise TypeError(f"argument `{p.name}` is required")
-        value = p.default
-        if value is None:
-            return None
+        return p.default
+    return value
+
+
+def _argument(p: Param, value: Any) -> Node | None:
+    """A number for the kernel, as a node."""
+    value = _or_default(p, value)
+    if value is None:
+        return None
     kind = _ARG_DTYPES[p.type]
     if isinstance(value, (bool, int, float)):
         return convert.const_scalar(p.type(value), kind)
@@ -311,6 +309,8 @@ def _argument(p: Param, value: Any) -> Node | None:
         node = convert.const_vector(tuple(p.type(v) for v in value), kind)
     else:
         node = _argument_node(p, value)
+    if p.any_shape or (p.per_frame and node.layout and node.layout[0] == "F"):
+        return node
     if not p.vector and node.rank:
         if bool((node.shapes.volumes != 1).any()):
             raise ValueError(
@@ -344,6 +344,12 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
         value = p.default
         if value is None:
             return None, None
+    if p.ragged:
+        node = _argument_node(p, value)
+        arrays = [
+            _as_numbers(p.name, a, node.dtype, p.type) for a in convert.arrays_of(on_host(node))
+        ]
+        return arrays, node if node.batch else None
     if isinstance(value, (bool, int, float)):
         return _literal(p, (value,), p.vector), None
     if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
@@ -381,13 +387,19 @@ def _number(p: Param, value: Any) -> Any:
     return int(value)
 
 
-def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = False) -> Array:
-    """The values of an argument, read now."""
+def on_host(node: Node) -> Node:
+    """The node, or its copy in host memory, with its values computed."""
     evaluate_node(node)
     if node.device is not None:
         node = build.transfer(node, None)
         node.context = current_context()
         evaluate_node(node)
+    return node
+
+
+def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = False) -> Array:
+    """The values of an argument, read now."""
+    node = on_host(node)
     arrays = [_as_numbers(name, a, node.dtype, kind) for a in convert.arrays_of(node)]
     if vector:
         if node.rank > 1 + matrix:
@@ -430,12 +442,9 @@ def _as_numbers(name: str, array: Array, dtype: DType, kind: Any) -> Array:
 
 
 def _static(p: Param, value: Any) -> Any:
+    value = _or_default(p, value)
     if value is None:
-        if p.default is REQUIRED:
-            raise TypeError(f"argument `{p.name}` is required")
-        value = p.default
-        if value is None:
-            return None
+        return None
     kind = p.type
     if kind is DType:
         return dt.dtype(value)

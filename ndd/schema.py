@@ -41,6 +41,9 @@ class Param:
     matrix: bool = False
     positional: bool = False
     variadic: bool = False
+    per_frame: bool = False
+    any_shape: bool = False
+    ragged: bool = False
     name: str = ""
 
 
@@ -56,9 +59,18 @@ def arg(
     *,
     vector: bool = False,
     matrix: bool = False,
+    positional: bool = False,
+    per_frame: bool = False,
+    any_shape: bool = False,
 ) -> Any:
-    """A number for the kernel, scalar or per sample; `vector`: or a list; `matrix`: or a matrix."""
-    return Param("arg", type, default, doc, vector or matrix, matrix)
+    """A number for the kernel, scalar or per sample; `vector`: or a list; `matrix`: or a matrix;
+    `per_frame`: or, with a layout that begins with F, one of these for each frame; `any_shape`: or
+    any tensor."""
+    many = vector or matrix or any_shape
+    return Param(
+        "arg", type, default, doc, many, matrix, positional,
+        per_frame=per_frame, any_shape=any_shape,
+    )  # fmt: skip
 
 
 def geometry(
@@ -69,10 +81,13 @@ def geometry(
     vector: bool = False,
     matrix: bool = False,
     positional: bool = False,
+    ragged: bool = False,
 ) -> Any:
     """A number that decides shapes or positions, scalar or per sample; `vector`: or a list;
-    `matrix`: or rows of them, which arrive as one list, shorter ones filled up with zeros."""
-    return Param("geometry", type, default, doc, vector or matrix, matrix, positional)
+    `matrix`: or rows of them, which arrive as one list, shorter ones filled up with zeros;
+    `ragged`: any array, of another shape in every sample, which arrive as a list of arrays."""
+    many = vector or matrix or ragged
+    return Param("geometry", type, default, doc, many, matrix, positional, ragged=ragged)
 
 
 def static(type: Any, default: Any = None, doc: str = "") -> Any:

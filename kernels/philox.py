@@ -1,0 +1,76 @@
+"""Philox 4x32-10: four random words from a 128-bit counter and a 64-bit key.
+
+The same ten rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) run on
+Python integers (`block`), on NumPy arrays (`blocks`) and as expressions in a kernel (`philox`), and
+give the same bits everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes as dt
+from . import expr as ex
+from .expr import Expr
+
+Array = np.ndarray[Any, Any]
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)  # golden ratio, sqrt(3) - 1
+_ROUNDS = 10
+_MASK = 0xFFFFFFFF
+
+
+def _rounds(counter: Sequence[Any], key: Sequence[Any], product: Any, add: Any) -> tuple[Any, ...]:
+    """`product(word, constant)` gives the high and low words, `add(word, constant)` wraps."""
+    a, b, c, d = counter
+    k, m = key
+    for r in range(_ROUNDS):
+        if r:
+            k, m = add(k, _KEY_STEPS[0]), add(m, _KEY_STEPS[1])
+        high_a, low_a = product(a, _MULTIPLIERS[0])
+        high_c, low_c = product(c, _MULTIPLIERS[1])
+        a, b, c, d = high_c ^ b ^ k, low_c, high_a ^ d ^ m, low_a
+    return a, b, c, d
+
+
+def block(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:
+    """Four words as Python integers. Written out: every call of a random op runs it twice or more,
+    and the closures of `_rounds` made it half as fast."""
+    a, b, c, d = counter
+    k, m = key
+    for _ in range(_ROUNDS):
+        left, right = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (right >> 32) ^ b ^ k, right & _MASK, (left >> 32) ^ d ^ m, left & _MASK
+        k, m = (k + 0x9E3779B9) & _MASK, (m + 0xBB67AE85) & _MASK
+    return a, b, c, d
+
+
+def blocks(counter: Sequence[Array | int], key: Sequence[int]) -> tuple[Array, ...]:
+    """Four arrays of words; the counter's words are numbers or arrays, broadcast together."""
+
+    def product(word: Array, constant: int) -> tuple[Array, Array]:
+        whole = word.astype(np.uint64) * np.uint64(constant)
+        return (whole >> np.uint64(32)).astype(np.uint32), whole.astype(np.uint32)
+
+    def add(word: Array, constant: int) -> Array:
+        return word + np.uint32(constant)
+
+    words = np.broadcast_arrays(*(np.asarray(w).astype(np.uint32) for w in counter))
+    # arrays, because NumPy warns where single numbers wrap around
+    keys = [np.array([k], np.uint32) for k in key]
+    flat = _rounds([w.reshape(-1) for w in words], keys, product, add)
+    return tuple(w.reshape(words[0].shape) for w in flat)
+
+
+def philox(counter: Sequence[Expr], key: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Four uint32 expressions, from uint32 expressions."""
+
+    def product(word: Expr, constant: int) -> tuple[Expr, Expr]:
+        whole = ex.cast(word, dt.uint64) * constant
+        return ex.cast(whole >> 32, dt.uint32), ex.cast(whole, dt.uint32)
+
+    add: Callable[[Expr, int], Expr] = lambda word, constant: word + constant  # noqa: E731
+    return _rounds(counter, key, product, add)

@@ -1,0 +1,180 @@
+"""Random windows: random_crop_generator and random_resized_crop."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import convert
+from ..fusion.graph import Array
+from ..kernels import dtypes as dt
+from ..kernels.dtypes import DType
+from ..rng import Draw, below, draw_of, unit
+from ..schema import REQUIRED, data, geometry, op, static
+from .resize import (
+    ANTIALIAS_DOC,
+    DTYPE_DOC,
+    INTERP_DOC,
+    MAG_DOC,
+    MIN_DOC,
+    REJECTED,
+    resample_frame,
+    result_type,
+    spatial_axes,
+)
+from .resize_geometry import Frame, filters
+from .window import OLD_DOC, on_device
+
+AREA_DOC = "Least and largest area, relative to the image's."
+ASPECT_DOC = "Least and largest ratio of width to height."
+ATTEMPTS_DOC = "How often to try a random shape before the largest one is taken."
+RNG_DOC = "Where random numbers come from; the thread's own generator if omitted."
+_AT_ONCE = 16  # attempts that are drawn together
+_FALLBACK = 0xFFFFFFFF  # the counter of the draw after all attempts
+
+
+def check_crop_ranges(
+    area: tuple[float, ...], aspect: tuple[float, ...], attempts: int
+) -> tuple[Array, Array]:
+    """Both ranges as pairs."""
+    pairs: list[Array] = []
+    for name, values in (("random_area", area), ("random_aspect_ratio", aspect)):
+        pair = values * 2 if len(values) == 1 else values
+        if len(pair) != 2:
+            raise ValueError(f"`{name}` must have 2 values (least, largest), got {len(values)}")
+        if not (np.isfinite(pair).all() and 0 <= pair[0] <= pair[1]):
+            raise ValueError(f"`{name}` must be a range of positive numbers, got {list(pair)}")
+        pairs.append(np.array(pair, np.float32))
+    if pairs[1][0] == 0:
+        raise ValueError(f"`random_aspect_ratio` must be positive, got {list(aspect)}")
+    if attempts < 0:
+        raise ValueError(f"`num_attempts` must not be negative, got {attempts}")
+    return pairs[0], pairs[1]
+
+
+def crop_windows(
+    extents: Array, draw: Draw, area: Array, aspect: Array, attempts: int
+) -> tuple[Array, Array]:
+    """Starts and shapes [samples, 2] of random windows in images of these heights and widths.
+
+    The area is uniform and the aspect ratio log-uniform; sides are rounded. A window that is larger
+    than the image, or whose ratio has left the range by rounding, is drawn again. Attempt k of
+    sample s depends on nothing but the draw, s and k.
+    """
+    count = len(extents)
+    shape = largest_window(extents, area, aspect)
+    place = draw.blocks(_FALLBACK, np.arange(count))
+    words = np.stack(place[2:], axis=1)
+    open_ = np.flatnonzero((extents > 0).all(axis=1))
+    logs = np.log(aspect.astype(np.float64))
+    for first in range(0, attempts, _AT_ONCE):
+        if not len(open_):
+            break
+        number = min(_AT_ONCE, attempts - first)
+        drawn = draw.blocks(np.arange(first, first + number)[None, :], open_[:, None])
+        full = extents[open_].prod(axis=1, dtype=np.float64)[:, None]
+        size = full * (area[0] + unit(drawn[0]) * (float(area[1]) - float(area[0])))
+        ratio = np.exp(logs[0] + unit(drawn[1]) * (logs[1] - logs[0]))
+        sides = [np.maximum(np.floor(np.sqrt(v) + 0.5), 1.0) for v in (size / ratio, size * ratio)]
+        rounded = (sides[1] / sides[0]).astype(np.float32)
+        fits = (rounded >= aspect[0]) & (rounded <= aspect[1])
+        for side, limit in zip(sides, extents[open_].T, strict=True):
+            fits &= side <= limit[:, None]
+        chosen = fits.argmax(axis=1)
+        done = fits.any(axis=1)
+        rows, columns = open_[done], (np.flatnonzero(done), chosen[done])
+        shape[rows] = np.stack([side[columns] for side in sides], axis=1)
+        words[rows] = np.stack([drawn[k][columns] for k in (2, 3)], axis=1)
+        open_ = open_[~done]
+    room = np.where(shape > 0, extents - shape, 0)
+    return below(words, room + 1), shape
+
+
+def largest_window(extents: Array, area: Array, aspect: Array) -> Array:
+    """The largest shape of an allowed ratio and area; nothing of an empty image."""
+    height, width = extents.T
+    filled = (extents > 0).all(axis=1, keepdims=True)
+    ratio = width.astype(np.float32) / np.maximum(height, 1).astype(np.float32)
+    wide = np.maximum(np.trunc(height.astype(np.float32) * aspect[1]), 1)
+    high = np.maximum(np.trunc(width.astype(np.float32) * (np.float32(1) / aspect[0])), 1)
+    shape = np.stack(
+        [np.where(ratio < aspect[0], high, height), np.where(ratio > aspect[1], wide, width)],
+        axis=1,
+    ).astype(np.int64)
+    limit = float(area[1]) * height * width
+    now = shape.prod(axis=1)
+    scale = np.sqrt(np.minimum(limit / np.maximum(now, 1), 1.0))[:, None]
+    return np.where(filled, np.maximum(np.trunc(shape * scale), 1).astype(np.int64), 0)
+
+
+@op.graph(
+    sample="""rng = ndd.random.RNG(seed=1234)
+anchor, shape = ndd.random_crop_generator(ndd.tensor([480, 640]), rng=rng)
+anchor.shape, shape.shape
+=((2,), (2,))""",
+)
+def random_crop_generator(
+    input=data("Shapes of images: height, width and perhaps channels."),
+    num_attempts=static(int, 10, ATTEMPTS_DOC),
+    random_area=static("floats", (0.08, 1.0), AREA_DOC),
+    random_aspect_ratio=static("floats", (3 / 4, 4 / 3), ASPECT_DOC),
+    rng=static("RNG", None, RNG_DOC),
+):
+    """Start and shape of a random window, for `slice`: area uniform, aspect ratio log-uniform."""
+    x = input
+    if not x.dtype.is_integer:
+        raise TypeError(f"shapes must be integers, got {x.dtype}")
+    if x.rank != 1 or not bool(np.isin(x.shapes.rows, (2, 3)).all()):
+        raise ValueError(f"shapes must have 2 or 3 values (HW or HWC), got {x.shapes.tuples[0]}")
+    area, aspect = check_crop_ranges(random_area, random_aspect_ratio, num_attempts)
+    from ..call import on_host
+
+    extents = np.stack([a[:2].astype(np.int64) for a in convert.arrays_of(on_host(x))])
+    if bool((extents < 0).any()) or bool((extents >= 2**31).any()):
+        raise ValueError(f"shapes are out of range: {tuple(extents[0].tolist())}")
+    found = crop_windows(extents, draw_of(rng), area, aspect, num_attempts)
+    return [
+        on_device(convert.copy_arrays(list(v.astype(np.int32)), dt.int32, None, x.batch), x.device)
+        for v in found
+    ]
+
+
+@op.graph(
+    layouts="HWC CHW FHWC FCHW CFHW",
+    rejects=REJECTED,
+    sample="""image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout='HWC')
+ndd.random_resized_crop(image, size=[24, 24], rng=ndd.random.RNG(seed=1234)).shape
+=(24, 24, 3)""",
+)
+def random_resized_crop(
+    input=data("Images or sequences, all of whose frames get the same window."),
+    antialias=static(bool, True, ANTIALIAS_DOC),
+    dtype=static(DType, None, DTYPE_DOC),
+    interp_type=geometry(int, None, INTERP_DOC),
+    mag_filter=geometry(int, None, MAG_DOC),
+    min_filter=geometry(int, None, MIN_DOC),
+    minibatch_size=static(int, 32, OLD_DOC),
+    num_attempts=static(int, 10, ATTEMPTS_DOC),
+    random_area=static("floats", (0.08, 1.0), AREA_DOC),
+    random_aspect_ratio=static("floats", (3 / 4, 4 / 3), ASPECT_DOC),
+    rng=static("RNG", None, RNG_DOC),
+    size=static("ints", REQUIRED, "Height and width of the result, or one number for both."),
+    temp_buffer_hint=static(int, 0, OLD_DOC),
+):
+    """Resize a random window: area uniform, aspect ratio log-uniform.
+
+    The window is a region of interest: filters read the pixels around it, too (see `resize`).
+    """
+    x, axes = input, spatial_axes(input)
+    if len(size) not in (1, 2):
+        raise ValueError(f"`size` must have 1 or 2 values, got {len(size)}")
+    if min(size) < 0:
+        raise ValueError(f"`size` must not be negative, got {list(size)}")
+    area, aspect = check_crop_ranges(random_area, random_aspect_ratio, num_attempts)
+    kinds, kind = filters(interp_type, min_filter, mag_filter), result_type(x, dtype)
+    extents = x.shapes.rows[:, axes]
+    start, shape = crop_windows(extents, draw_of(rng), area, aspect, num_attempts)
+    out = np.broadcast_to(np.array(size, np.int64), extents.shape)
+    region = (start.astype(np.float32), (start + shape).astype(np.float32))
+    return resample_frame(
+        "random_resized_crop", x, axes, Frame(extents, out, *region), kinds, antialias, kind
+    )
