@@ -65,7 +65,8 @@ class Binder:
         node = self.nodes[position]
         source = node.inputs[0].shapes.rows
         place = spec.columns
-        sizes: dict[str, Array] = {}
+        sizes: dict[str, Number] = {}
+        n_in, n_out = source[:, 0], np.ones(len(rows), np.int64)
         for k, (axis, taps) in enumerate(zip(node.static.axes, node.params, strict=True)):
             step, at = self.numbers(terms[k])
             n_in = source[:, axis]
@@ -80,7 +81,7 @@ class Binder:
             for what, number in numbers.items():
                 rows[:, place[f"tap_{what}", k]] = number
             out = terms[k][0]
-            n_out = 1 if out is None else rows[:, place["n", out]]
+            n_out = np.ones_like(n_in) if out is None else rows[:, place["n", out]]
             sizes[f"first_{k}"] = 4 * n_out
             sizes[f"weight_{k}"] = 4 * n_out * np.minimum(taps.count, n_in)
         lanes = len(spec.lane_points)

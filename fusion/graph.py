@@ -224,7 +224,8 @@ class Node:
 
     __slots__ = (
         "__weakref__", "batch", "context", "count", "device", "dtype", "error", "handle", "inputs",
-        "layout", "op", "params", "promise", "rank", "report", "shapes", "site", "source_info",
+        "layout", "op", "params", "promise", "rank", "report", "sampling", "shapes", "site",
+        "source_info",
         "static", "storage", "token",
     )  # fmt: skip
 
@@ -260,6 +261,7 @@ class Node:
         self.promise: Any = None  # (record, position) of the plan that fused through this value
         self.report: Any = None  # the plan that produced it, for explain()
         self.source_info: Any = None
+        self.sampling: Any = None  # see ndd.ops.merging
         self.token: tuple[bool, int] | None = None  # see fusion.program.token
 
     def is_live(self) -> bool:

@@ -66,7 +66,7 @@ def get_kernel(spec: KernelSpec) -> CpuKernel:
 
 def kernel_name(spec: KernelSpec, source: str) -> str:
     """`flip_cast__u8_f32__3fa9c1d2`: the ops, the types in and out, and a digest."""
-    ops = list(dict.fromkeys(op.replace(".", "_") for op in spec.ops))
+    ops = list(dict.fromkeys(op.replace(".", "_").replace("+", "_") for op in spec.ops))
     text = "_".join(ops)
     if len(text) > 60:
         text = "_".join([*ops[:3], f"and_{len(ops) - 3}_more"])[:60]

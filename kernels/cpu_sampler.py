@@ -123,7 +123,8 @@ class SamplerWriter:
         """(weight, where the row begins in each operand, lines) of row number `t`."""
         fresh = self.writer.fresh
         lines: list[str] = []
-        rest, taps = t, []
+        rest = t
+        taps: list[str] = []
         for k in range(self.last - 1, -1, -1):  # the last of these dimensions runs fastest
             tap = fresh("t")
             if k == 0:

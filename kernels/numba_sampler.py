@@ -43,7 +43,7 @@ def _fma(builder: Any, kind: ir.Type) -> Any:
     return cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{name}")
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit
 def fill_taps(  # type: ignore[no-untyped-def]
     first, weight, n, step, at, n_out, n_in, count, nearest, base, table, origin, scale, stretch
 ):
@@ -78,7 +78,7 @@ def fill_taps(  # type: ignore[no-untyped-def]
     return lowest, highest
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def _fill_weights(  # type: ignore[no-untyped-def]
     weight, place, count, kept, n_in, base, whole, start, table, s, stretch
 ):
@@ -93,7 +93,7 @@ def _fill_weights(  # type: ignore[no-untyped-def]
         _put_f32(weight, place + tap, _get_f32(weight, place + tap) + w)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def _filter(table, x):  # type: ignore[no-untyped-def]
     j = np.int64(x)
     low = _get_f32(table, j)
@@ -307,12 +307,12 @@ def _make_widen(dtype: DType) -> Any:
     return widen
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def _between(a, b, f):  # type: ignore[no-untyped-def]
     return fma_f32(f, b - a, a)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def place(places, i, y, x, h, w):  # type: ignore[no-untyped-def]
     """Note the first row and column around a position, and the weights of the second ones.
 
@@ -326,7 +326,7 @@ def place(places, i, y, x, h, w):  # type: ignore[no-untyped-def]
     _note(places, i, np.int32(y0), np.int32(x0), y - y0, x - x0)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def place_clamped(places, i, y, x, h, w):  # type: ignore[no-untyped-def]
     """The same for positions that are clamped to the border."""
     zero = np.float32(0.0)
@@ -341,7 +341,7 @@ def place_clamped(places, i, y, x, h, w):  # type: ignore[no-untyped-def]
     _note(places, i, row, column, y - np.float32(row), x - np.float32(column))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def _note(places, i, row, column, fy, fx):  # type: ignore[no-untyped-def]
     _store_i32(places, i, row)
     _store_i32(places, i + TILE_COLUMNS, column)
@@ -349,7 +349,7 @@ def _note(places, i, row, column, fy, fx):  # type: ignore[no-untyped-def]
     _store_f32(places, i + 3 * TILE_COLUMNS, fx)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def _range(places, n):  # type: ignore[no-untyped-def]
     """The least and the greatest of n numbers."""
     lowest = highest = _get_i32(places, 0)
@@ -370,13 +370,13 @@ def _make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
     quad = _make_quad(dtype, lanes)
     pitch = 4 if lanes == 3 else lanes
 
-    @njit(inline="always")  # type: ignore[untyped-decorator]
+    @njit(inline="always")
     def tap(base, offset, sy, sx, h, w, y, x, fill):  # type: ignore[no-untyped-def]
         r, c = min(max(y, 0), h - 1), min(max(x, 0), w - 1)
         value = widen(load(base, offset + r * sy + c * sx))
         return fill if filled and (r != y or c != x) else value
 
-    @njit  # type: ignore[untyped-decorator]
+    @njit
     def anywhere(base, offset, sy, sx, h, w, y, x, fy, fx, line, pixel, fill):  # type: ignore[no-untyped-def]
         for lane in range(lanes):
             p00 = tap(base, offset + lane, sy, sx, h, w, y, x, fill)
@@ -386,7 +386,7 @@ def _make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
             value = _between(_between(p00, p10, fy), _between(p01, p11, fy), fx)
             _store_f32(line, pixel * pitch + lane, value)
 
-    @njit(inline="always")  # type: ignore[untyped-decorator]
+    @njit(inline="always")
     def readable(y0, y1, x0, x1, sy, h, w):  # type: ignore[no-untyped-def]
         """Whether pairs of rows and columns from these on can be read as vectors."""
         whole = y0 >= 0 and y1 <= h - 2 and x0 >= 0 and x1 <= w - 2
@@ -396,7 +396,7 @@ def _make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
         above = y1 < h - 2 if sy >= 0 else y0 > 0
         return whole and (above or x1 <= w - 3)
 
-    @njit  # type: ignore[untyped-decorator]
+    @njit
     def bilinear(base, offset, sy, sx, height, width, places, n, line, fill):  # type: ignore[no-untyped-def]
         h, w = np.int64(height), np.int64(width)
         y0, y1 = _range(places, n)

@@ -29,7 +29,7 @@ class Taps(NamedTuple):
     origin: Array  # float32
     scale: Array  # float32
     stretch: Array  # float32: table entries per pixel
-    count: Array  # int64
+    count: Array  # type: ignore[assignment]  # int64; hides a method of tuples
     kind: Array  # int64
     base: Array  # int64
 

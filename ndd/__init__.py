@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import math, types
+from . import experimental, math, random, transforms, types
 from .batch import Batch, as_batch, batch
 from .context import (
     EvalContext,
@@ -39,6 +39,7 @@ from .kernels.dtypes import (
 from .kernels.dtypes import bool_ as bool
 from .kernels.streams import Stream, stream
 from .kernels.threads import ThreadPool
+from .ops.boxes import bb_flip, bbox_paste, bbox_rotate
 from .ops.color import (
     brightness,
     brightness_contrast,
@@ -61,10 +62,16 @@ from .ops.creation import (
     zeros,
     zeros_like,
 )
+from .ops.displace import jitter, sphere, water
 from .ops.geometry import crop, flip, pad, slice, transpose
 from .ops.masks import coord_flip, coord_transform, grid_mask, lookup_table, one_hot
+from .ops.merging import fusion_options
 from .ops.normalize import crop_mirror_normalize, erase
+from .ops.paste import multi_paste, paste
+from .ops.random_crop import random_crop_generator, random_resized_crop
+from .ops.resize import resize, resize_crop_mirror, tensor_resize
 from .ops.shapes import cat, expand_dims, reinterpret, reshape, squeeze, stack
+from .ops.warp import rotate, warp_affine
 from .tensor import Tensor, as_tensor, tensor
 
 __version__ = "0.1.0"
@@ -84,6 +91,9 @@ __all__ = [
     "as_batch",
     "as_tensor",
     "batch",
+    "bb_flip",
+    "bbox_paste",
+    "bbox_rotate",
     "bfloat16",
     "bool",
     "brightness",
@@ -104,12 +114,14 @@ __all__ = [
     "element_extract",
     "erase",
     "expand_dims",
+    "experimental",
     "explain",
     "flip",
     "float16",
     "float32",
     "float64",
     "full",
+    "fusion_options",
     "full_like",
     "get_current_stream",
     "get_default_stream",
@@ -122,24 +134,36 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "jitter",
     "lookup_table",
     "math",
+    "multi_paste",
     "one_hot",
     "ones",
     "ones_like",
     "pad",
+    "paste",
     "permute_batch",
+    "random",
+    "random_crop_generator",
+    "random_resized_crop",
     "reinterpret",
     "reshape",
+    "resize",
+    "resize_crop_mirror",
+    "rotate",
     "saturation",
     "set_current_stream",
     "set_default_stream",
     "set_num_threads",
     "slice",
+    "sphere",
     "squeeze",
     "stack",
     "stream",
     "tensor",
+    "tensor_resize",
+    "transforms",
     "transpose",
     "type_id",
     "types",
@@ -147,6 +171,8 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "warp_affine",
+    "water",
     "zeros",
     "zeros_like",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from .kernels.dtypes import DALIImageType, DALIInterpType
-from . import math as math, types as types
+from . import experimental as experimental, math as math, random as random, transforms as transforms, types as types
 from .batch import Batch as Batch, as_batch as as_batch, batch as batch
 from .context import EvalContext as EvalContext, EvalMode as EvalMode, get_current_stream as get_current_stream, get_default_stream as get_default_stream, get_num_threads as get_num_threads, set_current_stream as set_current_stream, set_default_stream as set_default_stream, set_num_threads as set_num_threads
 from .device import Device as Device, device as device
@@ -23,6 +23,18 @@ DeviceLike: TypeAlias = Any
 _bool: TypeAlias = bool_
 
 __version__: str
+
+def bb_flip(input: TensorLike, *, horizontal: int | Value | None = 1, ltrb: _bool | None = False, vertical: int | Value | None = 0, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Mirror bounding boxes."""
+    ...
+
+def bbox_paste(input: TensorLike, *, ltrb: _bool | None = False, paste_x: float | Value | None = 0.5, paste_y: float | Value | None = 0.5, ratio: float | Value, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Boxes where they are after their image was pasted onto a larger canvas (see `paste`)."""
+    ...
+
+def bbox_rotate(bboxes: TensorLike, labels: int | Sequence[int] | Value | None = None, *, angle: float | Value, bbox_layout: str | None = 'xyXY', bbox_normalized: _bool | None = True, input_shape: int | Sequence[int] | Value, keep_size: _bool | None = False, mode: str | None = 'expand', remove_threshold: float | None = 0.1, shape_layout: str | None = 'HW', size: float | Sequence[float] | Value | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Boxes where they are after their image was rotated (see `rotate`), cut to the canvas."""
+    ...
 
 def brightness(input: TensorLike, *, brightness: float | Value | None = 1.0, brightness_shift: float | Value | None = 0.0, dtype: DTypeLike | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
     """Scale and shift intensities."""
@@ -116,8 +128,16 @@ def hue(input: TensorLike, *, hue: float | Value | None = 0.0, image_type: DALII
     """Rotate the hue."""
     ...
 
+def jitter(input: TensorLike, *, fill_value: float | None = 0.0, interp_type: DALIInterpType | None = ..., mask: int | Value | None = 1, nDegree: int | None = 2, rng: Any = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Move every pixel by a random amount; the frames of a sequence move alike."""
+    ...
+
 def lookup_table(input: TensorLike, *, default_value: float | None = 0.0, dtype: DTypeLike | None = ..., keys: Sequence[int] | None = (), output_dtype: DTypeLike | None = None, values: Sequence[float] | None = (), batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
     """Map integers through a table."""
+    ...
+
+def multi_paste(*inputs: TensorLike, dtype: DTypeLike | None = None, in_anchors: int | Sequence[int] | Value | None = None, in_anchors_rel: float | Sequence[float] | Value | None = None, in_ids: int | Sequence[int] | Value | None = None, out_anchors: int | Sequence[int] | Value | None = None, out_anchors_rel: float | Sequence[float] | Value | None = None, output_size: int | Sequence[int] | Value | None = None, shapes: int | Sequence[int] | Value | None = None, shapes_rel: float | Sequence[float] | Value | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Paste regions of several images onto one canvas of zeros; later ones cover earlier ones."""
     ...
 
 def one_hot(input: TensorLike, *, axis: int | None = None, axis_name: str | None = None, dtype: DTypeLike | None = ..., num_classes: int | None = 0, off_value: float | None = 0.0, on_value: float | None = 1.0, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
@@ -136,8 +156,20 @@ def pad(input: TensorLike, *, align: int | Sequence[int] | Value | None = None, 
     """Extend samples at the end: to a shape, to an alignment, or to the largest of the batch."""
     ...
 
+def paste(input: TensorLike, *, fill_value: Sequence[int], min_canvas_size: float | Value | None = 0.0, n_channels: int | None = 3, paste_x: float | Value | None = 0.5, paste_y: float | Value | None = 0.5, ratio: float | Value, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Put images on a larger canvas of one colour."""
+    ...
+
 def permute_batch(input: TensorLike, *, indices: int | Sequence[int] | Value, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
     """Samples of a batch in another order."""
+    ...
+
+def random_crop_generator(input: TensorLike, *, num_attempts: int | None = 10, random_area: Sequence[float] | None = (0.08, 1.0), random_aspect_ratio: Sequence[float] | None = (0.75, 1.3333333333333333), rng: Any = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Start and shape of a random window, for `slice`: area uniform, aspect ratio log-uniform."""
+    ...
+
+def random_resized_crop(input: TensorLike, *, antialias: _bool | None = True, dtype: DTypeLike | None = None, interp_type: int | Value | None = None, mag_filter: int | Value | None = None, min_filter: int | Value | None = None, minibatch_size: int | None = 32, num_attempts: int | None = 10, random_area: Sequence[float] | None = (0.08, 1.0), random_aspect_ratio: Sequence[float] | None = (0.75, 1.3333333333333333), rng: Any = None, size: Sequence[int], temp_buffer_hint: int | None = 0, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Resize a random window: area uniform, aspect ratio log-uniform."""
     ...
 
 def reinterpret(data: TensorLike, shape_input: int | Sequence[int] | Value | None = None, *, dtype: DTypeLike | None = None, layout: str | None = None, rel_shape: float | Sequence[float] | Value | None = None, shape: int | Sequence[int] | Value | None = None, src_dims: int | Sequence[int] | Value | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
@@ -148,12 +180,28 @@ def reshape(data: TensorLike, shape_input: int | Sequence[int] | Value | None = 
     """Change shape and layout without moving data."""
     ...
 
+def resize(input: TensorLike, *, antialias: _bool | None = True, dtype: DTypeLike | None = None, image_type: DALIImageType | None = None, interp_type: int | Value | None = None, mag_filter: int | Value | None = None, max_size: Sequence[float] | None = None, min_filter: int | Value | None = None, minibatch_size: int | None = 32, mode: str | None = None, resize_longer: float | Value | None = None, resize_shorter: float | Value | None = None, resize_x: float | Value | None = None, resize_y: float | Value | None = None, resize_z: float | Value | None = None, roi_end: float | Sequence[float] | Value | None = None, roi_relative: _bool | None = False, roi_start: float | Sequence[float] | Value | None = None, save_attrs: _bool | None = False, size: float | Sequence[float] | Value | None = None, subpixel_scale: _bool | None = True, temp_buffer_hint: int | None = 0, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Resize images, with a choice of filters, ways to give the size, and regions of interest."""
+    ...
+
+def resize_crop_mirror(input: TensorLike, *, antialias: _bool | None = True, crop: float | Sequence[float] | Value | None = None, crop_d: float | Value | None = None, crop_h: float | Value | None = None, crop_pos_x: float | Value | None = 0.5, crop_pos_y: float | Value | None = 0.5, crop_pos_z: float | Value | None = 0.5, crop_w: float | Value | None = None, dtype: DTypeLike | None = None, interp_type: int | Value | None = None, mag_filter: int | Value | None = None, max_size: Sequence[float] | None = None, min_filter: int | Value | None = None, minibatch_size: int | None = 32, mirror: int | Value | None = 0, mode: str | None = None, resize_longer: float | Value | None = None, resize_shorter: float | Value | None = None, resize_x: float | Value | None = None, resize_y: float | Value | None = None, resize_z: float | Value | None = None, roi_end: float | Sequence[float] | Value | None = None, roi_relative: _bool | None = False, roi_start: float | Sequence[float] | Value | None = None, rounding: str | None = 'round', size: float | Sequence[float] | Value | None = None, subpixel_scale: _bool | None = True, temp_buffer_hint: int | None = 0, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Resize, cut a window of the result and mirror it, in one step."""
+    ...
+
+def rotate(input: TensorLike, *, angle: float | Sequence[float] | Value, axis: float | Sequence[float] | Value | None = None, dtype: DTypeLike | None = None, fill_value: float | Value | None = None, interp_type: DALIInterpType | None = ..., keep_size: _bool | None = False, output_dtype: DTypeLike | None = None, size: float | Sequence[float] | Value | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Rotate around the centre: images counter-clockwise, volumes from x to y if about z."""
+    ...
+
 def saturation(input: TensorLike, *, saturation: float | Value | None = 1.0, image_type: DALIImageType | None = ..., dtype: DTypeLike | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
     """Scale the saturation."""
     ...
 
 def slice(data: TensorLike, anchor: Any | Sequence[Any] | Value | None = None, shape_input: Any | Sequence[Any] | Value | None = None, *, axes: int | Sequence[int] | Value | None = None, axis_names: str | None = None, dtype: DTypeLike | None = None, end: int | Sequence[int] | Value | None = None, fill_values: Sequence[float] | None = (0.0,), image_type: DALIImageType | None = None, normalized_anchor: _bool | None = True, normalized_shape: _bool | None = True, out_of_bounds_policy: str | None = 'error', output_dtype: DTypeLike | None = None, rel_end: float | Sequence[float] | Value | None = None, rel_shape: float | Sequence[float] | Value | None = None, rel_start: float | Sequence[float] | Value | None = None, shape: int | Sequence[int] | Value | None = None, start: int | Sequence[int] | Value | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
     """Cut a window given by start and end or extent along chosen axes."""
+    ...
+
+def sphere(input: TensorLike, *, fill_value: float | None = 0.0, interp_type: DALIInterpType | None = ..., mask: int | Value | None = 1, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Look through a glass ball in front of the image."""
     ...
 
 def squeeze(data: TensorLike, *, axes: Sequence[int] | None = None, axis_names: str | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
@@ -164,8 +212,20 @@ def stack(*inputs: TensorLike, axis: int | None = 0, axis_name: str | None = Non
     """Join along a new axis."""
     ...
 
+def tensor_resize(input: TensorLike, *, alignment: float | Sequence[float] | Value | None = (0.5,), antialias: _bool | None = True, axes: Sequence[int] | None = None, axis_names: str | None = None, dtype: DTypeLike | None = None, interp_type: int | Value | None = None, mag_filter: int | Value | None = None, max_size: Sequence[float] | None = None, min_filter: int | Value | None = None, minibatch_size: int | None = 32, mode: str | None = 'default', roi_end: float | Sequence[float] | Value | None = None, roi_relative: _bool | None = False, roi_start: float | Sequence[float] | Value | None = None, scales: float | Sequence[float] | Value | None = None, size_rounding: str | None = 'round', sizes: float | Sequence[float] | Value | None = None, subpixel_scale: _bool | None = True, temp_buffer_hint: int | None = 0, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Resize any axes of any tensor."""
+    ...
+
 def transpose(input: TensorLike, *, output_layout: str | None = None, perm: Sequence[int] | None = None, transpose_layout: _bool | None = True, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
     """Reorder the axes."""
+    ...
+
+def warp_affine(data: TensorLike, mtx: float | Sequence[float] | Value | None = None, *, dtype: DTypeLike | None = None, fill_value: float | Value | None = None, interp_type: DALIInterpType | None = ..., inverse_map: _bool | None = True, matrix: float | Sequence[float] | Value | None = None, output_dtype: DTypeLike | None = None, size: float | Sequence[float] | Value | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Move pixels by an affine map: result(x, y) = input(M (x, y, 1)), pixel centres at halves."""
+    ...
+
+def water(input: TensorLike, *, ampl_x: float | Value | None = 10.0, ampl_y: float | Value | None = 10.0, fill_value: float | None = 0.0, freq_x: float | Value | None = 0.04908738521234052, freq_y: float | Value | None = 0.04908738521234052, interp_type: DALIInterpType | None = ..., mask: int | Value | None = 1, phase_x: float | Value | None = 0.0, phase_y: float | Value | None = 0.0, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Look through waves: result(x, y) = input(x + ax sin(fx y + px), y + ay cos(fy x + py))."""
     ...
 
 def zeros(*, dtype: DTypeLike | None = ..., layout: str | None = None, shape: int | Sequence[int] | Value | None = None, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:

@@ -50,6 +50,9 @@ class Explanation:
             lines.append(f"[{k}] {g.kernel or g.kind}: {' → '.join(g.ops)}")
             table = ", tabulated over 256 bytes" if g.tabulated else ""
             lines.append(f"    reads {_size(g.read_bytes)}, writes {_size(g.written_bytes)}{table}")
+            merged = sorted({op for op in g.ops if "+" in op})
+            if merged:
+                lines.append(f"    merged by fusion_options, sampled once: {', '.join(merged)}")
             lines.append(f"    ends because {g.reason}")
             if g.source is not None:
                 lines.append(f"    source {g.source}")

@@ -18,6 +18,7 @@ from ..kernels import expr as ex
 from ..kernels.dtypes import DALIInterpType, DType
 from ..kernels.expr import Expr
 from ..schema import REQUIRED, arg, data, geometry, op, static
+from .merging import composed, merged_with, merging, remember
 from .sampling import (
     DTYPE_DOC,
     INTERP_DOC,
@@ -42,18 +43,6 @@ from .window import check_extents
 LAYOUTS = "HWC FHWC DHWC FDHWC CHW FCHW CDHW FCDHW"
 FILL_DOC = "Value outside of the input; if omitted, its border is repeated."
 _IMAGE = "image = ndd.zeros(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')\n"
-
-
-def composed(first: Array, second: Array) -> Array:
-    """The one matrix of two warps [..., n, n + 1], `first` applied to the input, `second` to that.
-
-    Matrices map outputs to inputs, so a position of the last output goes through `second` first:
-    A (B p + b) + a = (A B) p + (A b + a). What a single sampling with it leaves out is the border
-    of the image in between: the two are alike only where `second` stays inside of it.
-    """
-    a, b = first.astype(np.float64), second.astype(np.float64)
-    offset = a[..., :, :-1] @ b[..., :, -1:] + a[..., :, -1:]
-    return np.concatenate([a[..., :, :-1] @ b[..., :, :-1], offset], axis=-1)
 
 
 def spatial_axes(layout: str) -> list[int]:
@@ -91,11 +80,30 @@ def _warped(x: Expr, matrix: Expr, *rest: Any) -> Expr:
     return ex.convert(linear(x, at, outside), dtype)
 
 
-def _warp(
+def warp(
     name: str, x: Node, matrix: Node, frame: int | None, shapes: Shapes, fill: Node | None,
     interp: DALIInterpType, dtype: DType,
 ) -> Node:  # fmt: skip
+    """`x` at the positions that `matrix` gives: one for each frame if `frame` is their axis."""
     axes = tuple(spatial_axes(x.layout or ""))
+    before, matrices = merged_with(x, axes), None
+    if merging() and frame is None:
+        numbers = host_numbers("matrix", matrix, float, vector=True).astype(np.float64)
+        matrices = numbers.reshape(len(numbers), len(axes), len(axes) + 1)
+    if before is not None and matrices is not None:
+        x, name = before.source, f"{before.op}+{name}"
+        matrices = composed(before.matrices, matrices)
+        matrix = rows_node(matrices.reshape(len(matrices), -1).astype(np.float32), x)
+    node = _sampled(name, x, matrix, frame, axes, shapes, fill, interp, dtype)
+    if matrices is not None:
+        remember(node, x, name, axes, None, matrices)
+    return node
+
+
+def _sampled(
+    name: str, x: Node, matrix: Node, frame: int | None, axes: tuple[int, ...], shapes: Shapes,
+    fill: Node | None, interp: DALIInterpType, dtype: DType,
+) -> Node:  # fmt: skip
     check_pixels(x, axes, shapes)
     inputs = [x, matrix] + ([fill] if fill is not None else [])
     places = [tuple(range(x.rank)), *[()] * (len(inputs) - 1)]
@@ -139,7 +147,7 @@ def warp_affine(
         node = inverse(node, data, len(axes), affine=True)
     shapes = resized(data, axes, size)
     kind = result_type(data, dtype or output_dtype)
-    return _warp("warp_affine", data, node, frame, shapes, fill_value, interp_type, kind)
+    return warp("warp_affine", data, node, frame, shapes, fill_value, interp_type, kind)
 
 
 def given_matrix(by_position: Node | None, by_name: Node | None) -> Node:
@@ -238,7 +246,7 @@ def rotate(
     node = rows_node(matrices.reshape(len(matrices), -1).astype(np.float32), x)
     frame = x.layout.index("F") if frames > 1 else None
     kind = result_type(x, dtype or output_dtype)
-    return _warp("rotate", x, node, frame, shapes, fill_value, interp_type, kind)
+    return warp("rotate", x, node, frame, shapes, fill_value, interp_type, kind)
 
 
 def _frames(x: Node, angle: Array) -> int:

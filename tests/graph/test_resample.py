@@ -151,3 +151,71 @@ def test_threads_agree(threads: int) -> None:
     want = [arrays(chain(ndd.batch([d], layout="HWC")))[0] for d in data]
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# -- merge_resamples -------------------------------------------------------------------------------
+
+
+def smooth(height: int = 60, width: int = 80) -> np.ndarray:
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    return np.stack([2 * x, 3 * y, x + y], axis=-1)
+
+
+def close_in_the_middle(got: np.ndarray, want: np.ndarray) -> None:
+    """Away from the borders, which are those of the image in between in one case only."""
+    assert got.shape == want.shape
+    rows, columns = (slice(n // 3, -(n // 3)) for n in got.shape[:2])
+    np.testing.assert_allclose(got[rows, columns], want[rows, columns], atol=0.5)
+
+
+MERGED = {
+    "resize+rotate": lambda x: ndd.rotate(ndd.resize(x, size=[48, 70]), angle=20.0, keep_size=True),
+    "resize+resize": lambda x: ndd.resize(ndd.resize(x, size=[50, 70]), size=[33, 41]),
+    "rotate+resize": lambda x: ndd.resize(ndd.rotate(x, angle=-15.0), size=[40, 50]),
+    "rotate+warp_affine": lambda x: ndd.warp_affine(
+        ndd.rotate(x, angle=30.0, keep_size=True), matrix=[0.9, 0.1, 2.0, -0.1, 1.1, 1.0]
+    ),
+    "warp_affine+rotate": lambda x: ndd.rotate(
+        ndd.warp_affine(x, matrix=np.float32([[1, 0.2, -3], [0, 0.9, 4]])), angle=7.0
+    ),
+    "resize+rotate+resize": lambda x: ndd.resize(
+        ndd.rotate(ndd.resize(x, size=[48, 70]), angle=20.0), size=[30, 30]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MERGED)
+@pytest.mark.parametrize("mode", [ndd.EvalMode.deferred, ndd.EvalMode.eager])
+def test_merged_resamples_are_one_sampling(name: str, mode) -> None:
+    """A smooth image looks the same sampled once or twice; `explain` tells which it was."""
+    x = ndd.tensor(smooth(), layout="HWC")
+    with mode:
+        want = MERGED[name](x)
+        with ndd.fusion_options(merge_resamples=True):
+            got = MERGED[name](x)
+        explained = ndd.explain(got)
+    assert next(op for g in explained.groups for op in g.ops if "+" in op) == name
+    assert len([g for g in explained.groups if g.kind == "kernel"]) == 1
+    assert f"sampled once: {name}" in str(explained)
+    close_in_the_middle(np.asarray(got), np.asarray(want))
+
+
+def test_merging_is_off_by_default_and_ends_with_its_block() -> None:
+    x = ndd.batch(images(), layout="HWC")
+    with ndd.fusion_options(merge_resamples=True):
+        small = ndd.resize(x, size=[20, 30])
+    with ndd.EvalMode.deferred:
+        plain = ndd.explain(ndd.rotate(small, angle=5.0))
+        assert not any("+" in op for g in plain.groups for op in g.ops)
+        merged = ndd.fusion_options(merge_resamples=True)(ndd.rotate)(small, angle=5.0)
+        assert "resize+rotate" in str(ndd.explain(merged))
+
+
+def test_a_merged_batch_has_its_own_matrices() -> None:
+    x = ndd.batch([smooth(), smooth(40, 50)], layout="HWC")
+    angles = ndd.batch([np.float32(10), np.float32(-40)])
+    with ndd.fusion_options(merge_resamples=True):
+        got = arrays(ndd.rotate(ndd.resize(x, size=[44, 55]), angle=angles, keep_size=True))
+    want = arrays(ndd.rotate(ndd.resize(x, size=[44, 55]), angle=angles, keep_size=True))
+    for a, b in zip(got, want, strict=True):
+        close_in_the_middle(a, b)

@@ -152,7 +152,7 @@ class ReferenceKernel:
 
 def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Positions and weights of all taps, as in kernels/taps.py."""
-    f32 = lambda word: np.int64(word).astype(np.int32).view(np.float32)  # noqa: E731
+    f32 = lambda word: np.int64(word).astype(np.int32).view(np.float32)
     i = np.clip(numbers["step"] * np.asarray(o) + numbers["at"], 0, numbers["n"] - 1)
     scale, origin = f32(numbers["scale"]), f32(numbers["origin"])
     s = (i.astype(np.float32) + np.float32(0.5 if numbers["nearest"] else 0)) * scale + origin
