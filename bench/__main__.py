@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from . import constants, harness, overhead, pointwise, tabulate
+from . import constants, harness, overhead, pointwise, resample, tabulate
 
 BENCHMARKS = {
     "pointwise": pointwise.main,
     "overhead": overhead.main,
+    "resample": resample.main,
     "tabulate": tabulate.main,
     "constants": constants.main,
 }

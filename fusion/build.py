@@ -15,6 +15,7 @@ from ..kernels.taps import Taps
 from .graph import (
     Alias,
     Array,
+    Decode,
     Host,
     Merge,
     Node,
@@ -287,7 +288,10 @@ def choose(op: str, x: Node, indices: Array, batch: bool) -> Node:
     """Other samples of the same batch."""
     shapes = Shapes(x.shapes.rows[indices])
     static = intern(Samples(shapes.rank))
-    return Node(op, static, (x,), shapes, x.dtype, x.layout, batch, x.device, indices)
+    chosen = Node(op, static, (x,), shapes, x.dtype, x.layout, batch, x.device, indices)
+    if x.source_info is not None:
+        chosen.source_info = [x.source_info[i] for i in indices]
+    return chosen
 
 
 def transfer(x: Node, device: Any) -> Node:
@@ -303,3 +307,12 @@ def host(
     """A value that a Python function computes when the graph is flushed."""
     static = intern(Host(function, shapes.rank))
     return Node(op, static, tuple(inputs), shapes, dtype, layout, batch, _device(inputs), params)
+
+
+def decode(
+    op: str, function: Callable[..., None], x: Node, shapes: Shapes, dtype: DType,
+    layout: str | None, params: Any,
+) -> Node:  # fmt: skip
+    """A value that `function(node, sample, out)` writes, sample by sample, on many threads."""
+    static = intern(Decode(function, shapes.rank))
+    return Node(op, static, (x,), shapes, dtype, layout, x.batch, None, params)

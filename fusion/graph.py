@@ -173,6 +173,18 @@ class Host(NamedTuple):
     rank: int
 
 
+class Decode(NamedTuple):
+    """Every sample by itself, by a Python function that writes it into the result's memory.
+
+    `function(node, sample, out)` runs on threads of the pool, so it should release the GIL. params
+    are its own; those of images (ndd.codec.Images) have `windowed(start, size)`, the same for a
+    part of every picture.
+    """
+
+    function: Any
+    rank: int
+
+
 class Transfer(NamedTuple):
     """A copy to the node's device."""
 

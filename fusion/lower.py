@@ -193,18 +193,16 @@ class Lowering:
         template = yield source, own, None
         if e.op == "fetch":
             return self._placed(template, args)
-        y, x, *rest = args
-        fill = rest.pop() if len(args) > len(axes) else None
-        h, w = (self._extent(position, static, i, axis) for axis in axes[:2])
+        y, x, *fill = args
+        h, w = (self._extent(position, static, i, axis) for axis in axes)
         plain = self._plain_load(template)
         if plain is not None and self.nodes[position].device is None:
-            fills = () if fill is None else (fill,)
-            return Expr("bilinear", dt.float32, (y, x, h, w, *rest, *fills), plain.attr)
+            return Expr("bilinear", dt.float32, (y, x, h, w, *fill), plain.attr)
 
         def tap(row: Expr, column: Expr) -> Expr:
-            return ex.cast(self._placed(template, (row, column, *rest)), dt.float32)
+            return ex.cast(self._placed(template, (row, column)), dt.float32)
 
-        return ex.bilinear_of(tap, y, x, h, w, fill)
+        return ex.bilinear_of(tap, y, x, h, w, fill[0] if fill else None)
 
     def _placed(self, template: Expr, positions: tuple[Expr, ...]) -> Expr:
         """A template with its loads at these positions."""

@@ -15,8 +15,8 @@ from ..kernels.taps import filter_tables
 from ..kernels.threads import ThreadPool
 from .bind import ROW_ALIGN, Binder
 from .errors import at_site
-from .graph import Array, Node, Samples, Shapes, Storage, source
-from .opaque import compute, contiguous
+from .graph import Array, Decode, Node, Samples, Shapes, Storage, source
+from .opaque import as_array, compute, contiguous
 from .plan import KernelStep, OpaqueStep, Plan, Segment, Step
 from .program import Program
 
@@ -109,9 +109,18 @@ class Run:
         device = next((n.device for n in (node, *inputs) if n.device is not None), None)
         gpu = None if device is None else self.gpu(device)
         try:
-            self.values[step.root] = compute(node, inputs, gpu)
+            is_decode = isinstance(node.static, Decode)
+            self.values[step.root] = self._decode(node) if is_decode else compute(node, inputs, gpu)
         except Exception as error:
             raise at_site(error, node.op, node.site) from error.__cause__
+
+    def _decode(self, node: Node) -> Storage:
+        result = allocate(node.shapes, node.dtype.bytes)
+        function = node.static.function
+        self.pool.parallel_for(
+            node.count, lambda s, _worker: function(node, s, as_array(result, node, s))
+        )
+        return result
 
     def _in_memory(self, p: int, packed: bool) -> Node:
         """A node that has its value; contiguous if `packed`, as plans assume of what they make."""

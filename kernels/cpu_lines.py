@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TILE_COLUMNS = 64
 _POSITION_BYTES = 16  # row, column and the two weights of one pixel
+_START_BYTES = 256  # behind the positions: where the line before began
 
 
 class LineWriter:
@@ -36,12 +37,7 @@ class LineWriter:
 
     def _place(self, e: Expr) -> tuple[bool, Expr, Expr, Expr, Expr]:
         y, x, h, w = e.args[:4]
-        return not self._fill(e), y, x, h, w
-
-    def _fill(self, e: Expr) -> tuple[Expr, ...]:
-        """The value outside, if there is one: behind whole positions along other axes."""
-        others = len(self.spec.loads[e.attr[0]].strides) - self.spec.rank - 2
-        return e.args[4 + others :]
+        return len(e.args) == 4, y, x, h, w
 
     @property
     def axis(self) -> int | None:
@@ -50,7 +46,7 @@ class LineWriter:
 
     def allocate(self) -> Iterator[str]:
         for k in self.places.values():
-            yield f"places_{k} = stack_{TILE_COLUMNS * _POSITION_BYTES}()"
+            yield f"places_{k} = stack_{TILE_COLUMNS * _POSITION_BYTES + _START_BYTES}()"
         for e, k in self.reads.items():
             yield f"line_{k} = stack_{4 * TILE_COLUMNS * _pitch(e)}()"
 
@@ -77,17 +73,12 @@ class LineWriter:
     def _read(self, e: Expr) -> str:
         slot, pinned, lanes = e.attr
         writer, access, rank = self.writer, self.spec.loads[slot], self.spec.rank
-        h, w, *others = (writer.ref(a) for a in e.args[2:])
-        base = [writer.outer_offset(slot, dict(pinned))]
-        strides = []
-        for j, stride in enumerate(access.strides[rank:]):
-            by = f"in_stride_{slot}_{rank + j}" if stride is None else str(stride)
-            if j < 2:
-                strides.append(by)
-            else:
-                base.append(f"i64({others[j - 2]}) * {by}")
-        offset = " + ".join(t for t in base if t != "0") or "0"
-        fill = [writer.ref(f) for f in self._fill(e)]
+        h, w, *fill = (writer.ref(a) for a in e.args[2:])
+        strides = [
+            f"in_stride_{slot}_{rank + k}" if stride is None else str(stride)
+            for k, stride in enumerate(access.strides[rank:])
+        ]
+        offset = writer.outer_offset(slot, dict(pinned))
         run = "_run" if strides[1] == str(lanes) else ""
         name = f"bilinear_{access.dtype}_{lanes}{run}" + ("_fill" if fill else "")
         writer.imports.add(name)

@@ -63,12 +63,17 @@ class SamplerWriter:
         for k, axis in enumerate(self.axes):
             n = "1" if axis is None else f"n_{axis}"
             numbers = ", ".join(f"tap_{what}_{k}" for what in ("step", "at", "n", "in", "count"))
-            yield f"count_{k} = min(tap_count_{k}, tap_in_{k})"
-            yield f"begin_{k}, end_{k} = fill_taps(first_{k}, weight_{k}, {n}, {numbers},"
+            yield f"low_{k}, high_{k} = fill_taps(first_{k}, weight_{k}, {n}, {numbers},"
             yield f"    tap_nearest_{k}, tap_base_{k}, tap_table_{k}, as_f32(tap_origin_{k}),"
             yield f"    as_f32(tap_scale_{k}), as_f32(tap_stretch_{k}))"
-        yield f"span = end_{self.last} - begin_{self.last}"
-        yield f"row_count = {' * '.join(f'count_{k}' for k in range(self.last)) or '1'}"
+        # columns of the input that are needed, and how often its border pixels are repeated
+        last = self.last
+        yield f"begin = min(max(low_{last}, 0), tap_in_{last} - 1)"
+        yield f"end = max(min(high_{last}, tap_in_{last}), begin + 1)"
+        yield f"low = min(low_{last}, begin)"
+        yield f"span, left, right = end - begin, begin - low, max(high_{last} - end, 0)"
+        yield f"inner = sums + left * {4 * self.lanes}"
+        yield f"row_count = {' * '.join(f'tap_count_{k}' for k in range(last)) or '1'}"
 
     # -- once per line -------------------------------------------------------------------------
 
@@ -76,10 +81,12 @@ class SamplerWriter:
         for k in range(self.last):
             o = "0" if self.axes[k] is None else f"o_{self.axes[k]}"
             yield f"at_{k} = i64(get_i32(first_{k}, {o}))"
-            yield f"weights_{k} = weight_{k} + {o} * count_{k} * 4"
+            yield f"weights_{k} = weight_{k} + {o} * tap_count_{k} * 4"
         points = self.spec.lane_points[:1] if self.interleaved else self.spec.lane_points
         for lane, point in enumerate(points):
             yield from self._sum_rows(point, lane)
+        yield "if left + right > 0:"
+        yield f"    pad_row(sums, left, span, right, {self.lanes})"
         yield from self._sum_columns()
 
     def _sum_rows(self, point: dict[int, int], lane: int) -> Iterator[str]:
@@ -102,7 +109,7 @@ class SamplerWriter:
         writer = self.writer
         e = writer.fresh("e")
         body: list[str] = []
-        total = f"row_f32(sums, {self._place(e, lane)})" if onto else ""
+        total = f"row_f32(inner, {self._place(e, lane)})" if onto else ""
         for r in range(rows):
             weight, bases, lines = self._row(f"{start} + {r}", point)
             yield from lines
@@ -114,7 +121,7 @@ class SamplerWriter:
             total = name
         yield f"for {e} in range({'span' if not self.interleaved else f'span * {self.lanes}'}):"
         yield from _indent(body)
-        yield f"    store_f32_7(sums, {self._place(e, lane)}, {total})"
+        yield f"    store_f32_7(inner, {self._place(e, lane)}, {total})"
 
     def _place(self, e: str, lane: int) -> str:
         return e if self.interleaved or self.lanes == 1 else f"{e} * {self.lanes} + {lane}"
@@ -131,8 +138,8 @@ class SamplerWriter:
                 lines.append(f"{tap} = {rest}")
             else:
                 whole = fresh("t")
-                lines += [f"{whole} = ({rest}) // count_{k}"]
-                lines += [f"{tap} = ({rest}) - {whole} * count_{k}"]
+                lines += [f"{whole} = ({rest}) // tap_count_{k}"]
+                lines += [f"{tap} = ({rest}) - {whole} * tap_count_{k}"]
                 rest = whole
             taps.insert(0, tap)
         weight = fresh("w")
@@ -147,8 +154,8 @@ class SamplerWriter:
             terms = [self.writer.outer_offset(slot, point)]
             for k, tap in enumerate(taps):
                 stride = self._stride(slot, access, k)
-                terms.append(f"(at_{k} + {tap}) * {stride}")
-            terms.append(f"begin_{self.last} * {self._stride(slot, access, self.last)}")
+                terms.append(f"min(max(at_{k} + {tap}, 0), tap_in_{k} - 1) * {stride}")
+            terms.append(f"begin * {self._stride(slot, access, self.last)}")
             bases[slot] = fresh("b")
             lines.append(f"{bases[slot]} = {' + '.join(terms)}")
         return weight, bases, lines
@@ -179,9 +186,9 @@ class SamplerWriter:
     def _sum_columns(self) -> Iterator[str]:
         k, axis = self.last, self.axes[-1]
         n = "1" if axis is None else f"n_{axis}"
-        numbers = f"sums, first_{k}, weight_{k}, {n}, count_{k}, begin_{k}, line"
+        numbers = f"sums, first_{k}, weight_{k}, {n}, tap_count_{k}, low, line"
         for columns in range(1, MAX_COLUMNS + 1):
-            yield f"{'if' if columns == 1 else 'elif'} count_{k} == {columns}:"
+            yield f"{'if' if columns == 1 else 'elif'} tap_count_{k} == {columns}:"
             yield f"    sum_columns_{self.lanes}_{columns}({numbers})"
         yield "else:"
         yield f"    sum_columns_{self.lanes}_0({numbers})"

@@ -180,16 +180,15 @@ def extent(x: Expr, axis: int) -> Expr:
     return Expr("extent", dt.int32, (), (x.attr[0], axis))
 
 
-def bilinear(x: Expr, y: At, x_: At, fill: Expr | None = None, at: tuple[At, ...] = ()) -> Expr:
+def bilinear(x: Expr, y: At, x_: At, fill: Expr | None = None) -> Expr:
     """The body input `x`, interpolated at float32 positions along two axes, as float32.
 
     Whole numbers are pixels. Outside of the input the value is `fill`, or that of the nearest
-    pixel. `at`: whole positions along other axes, as in `fetch`.
+    pixel.
     """
     i, pins = x.attr
-    axes = (y[0], x_[0], *(a for a, _ in at))
-    args = (y[1], x_[1], *(p for _, p in at), *(() if fill is None else (fill,)))
-    return Expr("bilinear", dt.float32, args, (i, pins, axes))
+    args = (y[1], x_[1], *(() if fill is None else (fill,)))
+    return Expr("bilinear", dt.float32, args, (i, pins, (y[0], x_[0])))
 
 
 def bilinear_of(
@@ -213,7 +212,7 @@ def _between(a: Expr, b: Expr, f: Expr) -> Expr:
 
 
 def fma(a: Expr, b: Expr, c: Expr) -> Expr:
-    """a * b + c in float32, rounded once (twice in Triton's interpreter)."""
+    """a * b + c in float32, rounded once."""
     return Expr("fma", dt.float32, (a, b, c))
 
 

@@ -33,9 +33,51 @@ class SamplerWriter:
     def lines(self) -> Iterator[str]:
         for k, axis in enumerate(self.axes):
             yield from self._dimension(k, axis)
+        last = len(self.axes) - 1
         for lane in self.lanes:
-            yield f"sampled_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
-        yield from self._loops(len(self.axes) - 1, 0)
+            yield f"even_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
+            yield f"odd_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
+        yield f"for tap_{last} in range(tap_count_{last}):"
+        yield from _indent(self._column(last))
+        for lane in self.lanes:
+            yield f"sampled_{lane} = even_{lane} + odd_{lane}"
+
+    def _column(self, last: int) -> Iterator[str]:
+        """One tap of the last dimension: the sum of its rows, weighted.
+
+        Even and odd taps are summed up apart: see NOTE [pairs of taps].
+        """
+        yield from self._tap_weight(last)
+        for lane in self.lanes:
+            yield f"row_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
+        yield from self._rows(0, last)
+        yield f"is_odd = tap_{last} % 2 == 1"
+        for lane in self.lanes:
+            for name, other in (("even", "odd"), ("odd", "even")):
+                own = f"tl.fma(w_{last}, row_{lane}, {name}_{lane})"
+                kept = f"{name}_{lane}"
+                first, second = (kept, own) if other == "odd" else (own, kept)
+                yield f"{name}_{lane} = tl.where(is_odd, {first}, {second})"
+
+    def _rows(self, k: int, last: int) -> Iterator[str]:
+        """The loops over the taps of all dimensions but the last."""
+        if k == last:
+            weight = " * ".join(f"w_{j}" for j in range(last)) or "1.0"
+            yield f"weight = {weight}" if last else "weight = tl.full((BLOCK,), 1.0, tl.float32)"
+            for lane in self.lanes:
+                text, value = self._tap(lane)
+                yield from text
+                yield f"row_{lane} = tl.fma(weight, {value}, row_{lane})"
+            return
+        yield f"for tap_{k} in range(tap_count_{k}):"
+        yield from _indent([*self._tap_weight(k), *self._rows(k + 1, last)])
+
+    def _tap_weight(self, k: int) -> Iterator[str]:
+        """The normalised weight of a tap, and the pixel that it reads."""
+        yield from self._weight(k, f"tap_{k}")
+        yield f"w_{k} = tl.div_rn(w_{k}, total_{k})"
+        yield f"p_{k} = tl.maximum(tap_base_{k} + first_{k} + tap_{k}, 0)"
+        yield f"p_{k} = tl.minimum(p_{k}, tap_in_{k} - 1).to(INDEX)"
 
     def _dimension(self, k: int, axis: int | None) -> Iterator[str]:
         """Where the taps of a dimension begin, and the sum of their weights."""
@@ -63,30 +105,6 @@ class SamplerWriter:
         yield f"w_{k} = tl.load(tap_table_{k} + j_{k})"
         yield f"next_{k} = tl.load(tap_table_{k} + j_{k} + 1)"
         yield f"w_{k} = w_{k} + (d_{k} - j_{k}.to(tl.float32)) * (next_{k} - w_{k})"
-
-    def _loops(self, k: int, level: int) -> Iterator[str]:
-        """The loop over the taps of dimension `k`; what it sums up is that of the loops inside."""
-        tap = f"tap_{k}"
-        inner = f"row_{k}"
-        own = "sampled" if level == 0 else f"row_{k + 1}" if k + 1 < len(self.axes) else "sampled"
-        lines = [f"for {tap} in range(tap_count_{k}):"]
-        body = list(self._weight(k, tap))
-        body.append(f"w_{k} = tl.div_rn(w_{k}, total_{k})")
-        body.append(f"p_{k} = tl.maximum(tap_base_{k} + first_{k} + {tap}, 0)")
-        body.append(f"p_{k} = tl.minimum(p_{k}, tap_in_{k} - 1).to(INDEX)")
-        if k == 0:
-            for lane in self.lanes:
-                text, value = self._tap(lane)
-                body += text
-                body.append(f"{own}_{lane} = tl.fma(w_{k}, {value}, {own}_{lane})")
-        else:
-            for lane in self.lanes:
-                body.append(f"{inner}_{lane} = tl.full((BLOCK,), 0.0, tl.float32)")
-            body += self._loops(k - 1, level + 1)
-            for lane in self.lanes:
-                body.append(f"{own}_{lane} = tl.fma(w_{k}, {inner}_{lane}, {own}_{lane})")
-        yield from lines
-        yield from _indent(body)
 
     def _tap(self, lane: int) -> tuple[list[str], str]:
         """Lines that compute the value of one tap, and its name."""

@@ -123,7 +123,7 @@ def _make_stack(nbytes: int) -> Any:
     return stack
 
 
-for _nbytes in (256, 512, 1024, 2048):  # tables of 256 entries
+for _nbytes in (256, 512, 1024, 1280, 2048):  # tables of 256 entries, lines of 64 pixels
     globals()[f"stack_{_nbytes}"] = _make_stack(_nbytes)
 
 

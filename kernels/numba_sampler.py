@@ -23,6 +23,7 @@ from .spec import PAIR_PITCH
 _i32, _i64, _f32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _get_f32, _put_f32 = prims.get_f32, prims.put_f32  # type: ignore[attr-defined]
 _store_f32, _store_i32 = prims.store_f32_7, prims.store_i32_7  # type: ignore[attr-defined]
+_get_i64, _put_i64 = prims.get_i64, prims.put_i64  # type: ignore[attr-defined]
 _get_i32 = prims.get_i32  # type: ignore[attr-defined]
 _put_i32, _floor, _ceil = prims.put_i32, prims.floor_f32, prims.ceil_f32  # type: ignore[attr-defined]
 
@@ -48,12 +49,9 @@ def fill_taps(  # type: ignore[no-untyped-def]
     first, weight, n, step, at, n_out, n_in, count, nearest, base, table, origin, scale, stretch
 ):
     """First taps (i32) and weights (f32) of outputs 0 … n-1, at positions step * o + at; and the
-    range of input pixels that they need. See kernels/taps.py.
-
-    Weights beyond a border are folded, so that all taps lie inside of the input.
+    range of all taps. They may lie beyond a border. See kernels/taps.py.
     """
-    kept = min(count, n_in)
-    lowest, highest = n_in, 0
+    lowest, highest = n_in, -count
     # far outside all taps are the border pixel, and an integer holds the position
     bound = np.float32(n_in + count + 1)
     summed, reached = origin + np.float32(0.5) * scale, 0
@@ -69,28 +67,30 @@ def fill_taps(  # type: ignore[no-untyped-def]
             s = (np.float32(i) + np.float32(0.5)) * scale + origin
         else:
             s = np.float32(i) * scale + origin
-        rounded = _floor(s) if nearest else _ceil(s)
-        whole = np.int64(min(max(rounded, -bound), bound))
-        start = min(max(base + whole, 0), n_in - kept)
-        _fill_weights(weight, o * kept, count, kept, n_in, base, whole, start, table, s, stretch)
+        s = min(max(s, -bound), bound)
+        whole = np.int64(_floor(s) if nearest else _ceil(s))
+        total = np.float32(0.0)
+        for tap in range(count):
+            w = _filter(table, (np.float32(whole + tap) - s) * stretch)
+            _put_f32(weight, o * count + tap, w)
+            total += w
+        for tap in range(count):
+            place = o * count + tap
+            _put_f32(weight, place, _get_f32(weight, place) / total)
+        start = min(max(base + whole, -count), n_in)
         _put_i32(first, o, np.int32(start))
-        lowest, highest = min(lowest, start), max(highest, start + kept)
+        lowest, highest = min(lowest, start), max(highest, start + count)
     return lowest, highest
 
 
-@njit(inline="always")
-def _fill_weights(  # type: ignore[no-untyped-def]
-    weight, place, count, kept, n_in, base, whole, start, table, s, stretch
-):
-    total = np.float32(0.0)
-    for k in range(kept):
-        _put_f32(weight, place + k, np.float32(0.0))
-    for k in range(count):
-        total += _filter(table, (np.float32(whole + k) - s) * stretch)
-    for k in range(count):
-        w = _filter(table, (np.float32(whole + k) - s) * stretch) / total
-        tap = min(max(base + whole + k, 0), n_in - 1) - start
-        _put_f32(weight, place + tap, _get_f32(weight, place + tap) + w)
+@njit
+def pad_row(row, left, span, right, lanes):  # type: ignore[no-untyped-def]
+    """Repeat the first pixel of a row `left` times before it, and the last one `right` times."""
+    for k in range(left * lanes):
+        _put_f32(row, k, _get_f32(row, left * lanes + k % lanes))
+    end = (left + span) * lanes
+    for k in range(right * lanes):
+        _put_f32(row, end + k, _get_f32(row, end - lanes + k % lanes))
 
 
 @njit(inline="always")
@@ -215,6 +215,8 @@ for _lanes in (1, 2, 3, 4):
         globals()[f"sum_columns_{_lanes}_{_columns}"] = _make_sum(_lanes, _columns)
 
 
+LINES_AHEAD = 4
+
 # -- bilinear -------------------------------------------------------------------------------------
 
 
@@ -294,6 +296,20 @@ def _make_quad(dtype: DType, lanes: int) -> Any:
     return quad
 
 
+@intrinsic
+def _prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the memory at an address, which need not be ours."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, _i32, _i32, _i32])
+        fn = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(fn, [pointer, _i32(0), _i32(3), _i32(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
 def _make_widen(dtype: DType) -> Any:
     @intrinsic
     def widen(typingctx: Any, value: Any) -> Any:
@@ -369,6 +385,7 @@ def _make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
     widen = _make_widen(dtype)
     quad = _make_quad(dtype, lanes)
     pitch = 4 if lanes == 3 else lanes
+    size = dtype.bytes
 
     @njit(inline="always")
     def tap(base, offset, sy, sx, h, w, y, x, fill):  # type: ignore[no-untyped-def]
@@ -396,12 +413,27 @@ def _make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
         above = y1 < h - 2 if sy >= 0 else y0 > 0
         return whole and (above or x1 <= w - 3)
 
+    @njit(inline="always")
+    def prefetch(base, offset, sy, sx, places, n):  # type: ignore[no-untyped-def]
+        """Ask for what a later line of this tile will read, if it moves on as it did so far.
+
+        The way of a turned line through an image is nothing that a CPU could guess (512×512,
+        turned by 25°: 6.5 → 5.3 ns a pixel; 128×128: 4.3 → 4.7).
+        """
+        start = np.int64(_get_i32(places, 0)) * sy + np.int64(_get_i32(places, TILE_COLUMNS)) * sx
+        ahead = (start - _get_i64(places, 2 * TILE_COLUMNS)) * LINES_AHEAD
+        _put_i64(places, 2 * TILE_COLUMNS, start)
+        for i in range(0, n, 4):
+            y, x = np.int64(_get_i32(places, i)), np.int64(_get_i32(places, i + TILE_COLUMNS))
+            _prefetch(base + (offset + y * sy + x * sx + ahead) * size)
+
     @njit
     def bilinear(base, offset, sy, sx, height, width, places, n, line, fill):  # type: ignore[no-untyped-def]
         h, w = np.int64(height), np.int64(width)
         y0, y1 = _range(places, n)
         x0, x1 = _range(places + 4 * TILE_COLUMNS, n)
         inside = run and readable(y0, y1, x0, x1, sy, h, w)
+        prefetch(base, offset, sy, sx, places, n)
         for i in range(n):
             y, x = np.int64(_get_i32(places, i)), np.int64(_get_i32(places, i + TILE_COLUMNS))
             fy = _get_f32(places, i + 2 * TILE_COLUMNS)

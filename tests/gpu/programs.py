@@ -15,6 +15,9 @@ IMAGES = [_rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in ((5, 7), 
 FLOATS = [_rng.normal(0, 2, (h, w)).astype(np.float32) for h, w in ((3, 5), (2, 8), (1, 1))]
 POINTS = [_rng.normal(0, 1, (n, 2)).astype(np.float32) for n in (3, 5, 1)]
 WORDS = [_rng.integers(-1000, 1000, (n, 4)).astype(np.int32) for n in (3, 5, 1)]
+VOLUMES = [_rng.integers(0, 256, (d, 5, 4, 2), dtype=np.uint8) for d in (4, 3, 1)]
+BOXES = [_rng.uniform(0, 0.5, (n, 4)).astype(np.float32) for n in (3, 5, 1)]
+MAPS = [_rng.uniform(0, 5, (6, 7)).astype(np.float32) for _ in range(2)]
 PER_SAMPLE = [0.5, 1.5, -0.25]
 
 
@@ -84,10 +87,46 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "long chain": images(lambda x: ndd.crop_mirror_normalize(
         ndd.flip(ndd.brightness_contrast(ndd.color_twist(x, hue=_per_sample()), contrast=1.2)),
         crop=[1, 1], mean=[1.0], std=[2.0], dtype=ndd.float16)),
+    "resize normalise": images(lambda x: ndd.crop_mirror_normalize(
+        ndd.flip(ndd.crop(ndd.resize(x, size=[9, 8]), crop=[6, 5])),
+        mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
+    "resize cubic": images(lambda x: ndd.resize(
+        x, size=[3, 11], interp_type=ndd.types.INTERP_CUBIC, dtype=ndd.float32)),
+    "resize nearest": images(lambda x: ndd.resize(x, size=[7, 5], interp_type=ndd.types.INTERP_NN)),
+    "resize planes": images(lambda x: ndd.resize(ndd.transpose(x, perm=[2, 0, 1]), size=[4, 4])),
+    "resize volume": (VOLUMES, "DHWC", lambda x: ndd.resize(x, size=[3, 5, 6])),
+    "resize_crop_mirror": images(lambda x: ndd.resize_crop_mirror(
+        x, resize_shorter=8, crop=[5, 5], mirror=ndd.batch([1, 0, 1]))),
+    "tensor_resize": floats(lambda x: ndd.tensor_resize(x, sizes=[4, 7], axes=[0, 1])),
+    "experimental.resize": images(lambda x: ndd.experimental.resize(x, resize_x=5, roi_start=[0, 0],
+                                                                    roi_end=[1, 1])),
+    "rotate": images(lambda x: ndd.rotate(x, angle=_per_sample() * 70.0, fill_value=3.0)),
+    "rotate volume": (VOLUMES, "DHWC", lambda x: ndd.rotate(x, angle=30.0, axis=[1.0, 0.5, 0.2])),
+    "warp_affine": images(lambda x: ndd.brightness(ndd.warp_affine(
+        ndd.cast(x, dtype=ndd.float32), matrix=[0.9, 0.3, -1.0, -0.3, 0.8, 1.5]), brightness=0.5)),
+    "warp_affine nearest": images(lambda x: ndd.warp_affine(
+        x, matrix=[0.9, 0.3, -1.0, -0.3, 0.8, 1.5], interp_type=ndd.types.INTERP_NN)),
+    "warp_perspective": images(lambda x: ndd.experimental.warp_perspective(
+        x, matrix=[0.9, 0.1, 0.2, 0.1, 0.8, 0.3, 0.01, 0.02, 1.0], border_mode="reflect_101")),
+    "remap": images(lambda x: ndd.experimental.remap(x, *MAPS)),
+    "water": images(lambda x: ndd.water(x, ampl_x=2.0, ampl_y=1.5, freq_x=0.5, freq_y=0.3)),
+    "sphere": images(lambda x: ndd.sphere(x, interp_type=ndd.types.INTERP_LINEAR)),
+    "jitter": images(lambda x: ndd.jitter(x, rng=ndd.random.RNG(5))),
+    "paste": images(lambda x: ndd.paste(x, ratio=1.5, fill_value=[1, 2, 3])),
+    "multi_paste": images(lambda x: ndd.multi_paste(
+        x, in_ids=np.int32([0, 1]), output_size=[12, 14], out_anchors=np.int32([[0, 0], [2, 3]]))),
+    "bb_flip": (BOXES, None, lambda x: ndd.bb_flip(x, horizontal=1, vertical=ndd.batch([1, 0, 1]))),
+    "bbox_paste": (BOXES, None, lambda x: ndd.bbox_paste(x, ratio=2.0)),
+    "random_resized_crop": images(lambda x: ndd.random_resized_crop(
+        x, size=[6, 6], rng=ndd.random.RNG(11))),
+    "transforms": (POINTS, None, lambda x: ndd.coord_transform(x, MT=ndd.transforms.rotation(
+        ndd.transforms.scale(scale=[2.0, 3.0]), angle=30.0, center=[1.0, 2.0]))),
+    "noise": floats(lambda x: x + ndd.random.normal(
+        shape=[1, 1], batch_size=3, rng=ndd.random.RNG(3), device=x.device)),
 }  # fmt: skip
 
 # Bit-equal on both devices except where a transcendental function may differ in the last places.
-INEXACT = {"exp and log", "trigonometry", "gamma", "roots"}
+INEXACT = {"exp and log", "trigonometry", "gamma", "roots", "noise", "transforms"}
 
 
 def _converted(x: Any, source: str, target: str) -> Any:

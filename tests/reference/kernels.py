@@ -103,9 +103,7 @@ class ReferenceKernel:
         at = {**position, **dict(pinned)}
         if lanes > 1:
             at[pinned[0][0]] = lane
-        y, x, h, w, *rest = whole.args
-        others = len(access.strides) - self.spec.rank - 2
-        fill = rest[others] if len(rest) > others else None
+        y, x, h, w, *fill = whole.args
         taps: dict[Expr, tuple[Expr, Expr]] = {}
 
         def tap(r: Expr, c: Expr) -> Expr:
@@ -113,10 +111,10 @@ class ReferenceKernel:
             taps[leaf] = (r, c)
             return ex.cast(leaf, dt.float32)
 
-        value = ex.bilinear_of(tap, y, x, h, w, fill)
+        value = ex.bilinear_of(tap, y, x, h, w, fill[0] if fill else None)
         values = dict(env)
         for leaf, where in taps.items():
-            computed = [v.astype(np.int64) for v in evaluate_all((*where, *rest[:others]), env)]
+            computed = [v.astype(np.int64) for v in evaluate_all(where, env)]
             values[leaf] = self._fetch(slot, row, at, computed)
         return evaluate_all((value,), values)[0]
 
