@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import experimental, math, random, transforms, types
+from . import checkpoint, decoders, experimental, io, math, random, readers, transforms, types
 from .batch import Batch, as_batch, batch
 from .context import (
     EvalContext,
@@ -16,6 +16,7 @@ from .context import (
 )
 from .device import Device, device
 from .explain import explain
+from .external_source import ExternalSource
 from .kernels.dtypes import (
     DataType,
     DType,
@@ -62,6 +63,7 @@ from .ops.creation import (
     zeros,
     zeros_like,
 )
+from .ops.decoders import imread, peek_image_shape
 from .ops.displace import jitter, sphere, water
 from .ops.geometry import crop, flip, pad, slice, transpose
 from .ops.masks import coord_flip, coord_transform, grid_mask, lookup_table, one_hot
@@ -83,6 +85,7 @@ __all__ = [
     "Device",
     "EvalContext",
     "EvalMode",
+    "ExternalSource",
     "ImageType",
     "InterpType",
     "Stream",
@@ -101,6 +104,7 @@ __all__ = [
     "cast",
     "cast_like",
     "cat",
+    "checkpoint",
     "color_space_conversion",
     "color_twist",
     "contrast",
@@ -109,6 +113,7 @@ __all__ = [
     "copy",
     "crop",
     "crop_mirror_normalize",
+    "decoders",
     "device",
     "dtype",
     "element_extract",
@@ -130,10 +135,12 @@ __all__ = [
     "grid_mask",
     "hsv",
     "hue",
+    "imread",
     "int8",
     "int16",
     "int32",
     "int64",
+    "io",
     "jitter",
     "lookup_table",
     "math",
@@ -143,10 +150,12 @@ __all__ = [
     "ones_like",
     "pad",
     "paste",
+    "peek_image_shape",
     "permute_batch",
     "random",
     "random_crop_generator",
     "random_resized_crop",
+    "readers",
     "reinterpret",
     "reshape",
     "resize",

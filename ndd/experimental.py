@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
+from . import decoders
 from .ops import perspective, resize  # noqa: F401  (its ops are collected below)
+from .ops.decoders import peek_image_shape
 from .schema import OPS
 
 _PREFIX = "experimental."
@@ -17,4 +19,7 @@ for _name, _op in OPS.items():
     if _name.startswith(_PREFIX):
         globals()[_name.removeprefix(_PREFIX)] = _op.public
 
-__all__ = sorted(n.removeprefix(_PREFIX) for n in OPS if n.startswith(_PREFIX))
+__all__ = sorted(
+    ["decoders", "peek_image_shape"]  # which have left it: the old names are kept
+    + [n.removeprefix(_PREFIX) for n in OPS if n.startswith(_PREFIX)]
+)

@@ -33,8 +33,16 @@ from .resize_geometry import (
     windowed,
 )
 from .sampling import LINEAR, rows_node
-from .window import OLD_DOC, POSITION_DOC, beside, check_choice, check_extents, checked_axes
-from .window import crop_bounds, named_axes
+from .window import (
+    OLD_DOC,
+    POSITION_DOC,
+    beside,
+    check_choice,
+    check_extents,
+    checked_axes,
+    crop_bounds,
+    named_axes,
+)
 
 # A missing layout is the first that fits.
 LAYOUTS = "HWC FHWC CHW FCHW CFHW DHWC FDHWC CDHW FCDHW CFDHW"
@@ -43,8 +51,8 @@ REJECTED = "bool i8 u32 i32 u64 i64 f64"
 
 DTYPE_DOC = "Element type of the result: float32, or the input's (if omitted)."
 INTERP_DOC = "Filter: a `DALIInterpType`, or one per sample as integers. INTERP_LINEAR if omitted."
-MIN_DOC = "Filter where the result is not larger; `interp_type` if omitted."
-MAG_DOC = "Filter where the result is larger; `interp_type` if omitted."
+MIN_DOC = "Filter where the result is smaller; `interp_type` if omitted."
+MAG_DOC = "Filter where the result is not smaller; `interp_type` if omitted."
 ANTIALIAS_DOC = "Whether to widen the filter where the result is smaller."
 MAX_DOC = "Largest extent, or one per axis; smaller ones are kept in proportion where `mode` does."
 MODE_DOC = f"How sizes and proportions are reconciled: {', '.join(MODES)}."
@@ -282,7 +290,7 @@ def resize_crop_mirror(
     max_size=static("floats", None, MAX_DOC),
     min_filter=geometry(int, None, MIN_DOC),
     minibatch_size=static(int, 32, OLD_DOC),
-    mirror=geometry(int, 0, "Mirror the window horizontally."),
+    mirror=geometry(int, 0, "Axes to mirror the window along: 1 width, 2 height, 4 depth; a sum."),
     mode=static(str, None, MODE_DOC),
     resize_longer=geometry(float, None, LONGER_DOC),
     resize_shorter=geometry(float, None, SHORTER_DOC),
@@ -316,13 +324,10 @@ def resize_crop_mirror(
     _, start, window = crop_bounds(
         stand_in, crop, crop_w, crop_h, crop_d, crop_pos_x, crop_pos_y, crop_pos_z, rounding
     )
-    flipped = np.zeros((x.count, len(axes)), bool)
-    flipped[:, [x.layout[a] for a in axes].index("W")] = mirror != 0
+    flipped = np.stack([mirror & 1 << "WHD".index(x.layout[a]) for a in axes], axis=1) != 0
     f = windowed(f, start[:, axes], window[:, axes], flipped)
     kinds = filters(interp_type, min_filter, mag_filter)
-    return resample_frame(
-        "resize_crop_mirror", x, axes, f, kinds, antialias, result_type(x, dtype)
-    )
+    return resample_frame("resize_crop_mirror", x, axes, f, kinds, antialias, result_type(x, dtype))
 
 
 # -- tensor_resize -------------------------------------------------------------------------------
@@ -410,6 +415,4 @@ def _resize_span(
     if same.all() and not blurs:
         used = []
     innermost = span.index(last)
-    return resample_frame(
-        "tensor_resize", x, span, whole, kinds, antialias, dtype, innermost, used
-    )
+    return resample_frame("tensor_resize", x, span, whole, kinds, antialias, dtype, innermost, used)

@@ -177,7 +177,9 @@ def windowed(f: Frame, start: Array, size: Array, mirror: Array | None = None) -
 # -- filters -------------------------------------------------------------------------------------
 
 
-def filters(interp: Array | None, smaller: Array | None, larger: Array | None) -> tuple[Array, Array]:  # fmt: skip
+def filters(
+    interp: Array | None, smaller: Array | None, larger: Array | None
+) -> tuple[Array, Array]:
     """Kinds for shrinking and for growing, [samples or 1], from the three arguments."""
     both = np.array([DALIInterpType.INTERP_LINEAR]) if interp is None else interp
     found = []
@@ -205,7 +207,7 @@ def plan_taps(f: Frame, kinds: tuple[Array, Array], antialias: bool, innermost: 
     """Taps along every axis. `innermost`: which of the axes upstream takes for x."""
     size = np.abs(f.hi - f.lo)
     n_out = np.maximum(f.out, 1).astype(np.float32)
-    kind = np.where(size >= n_out, kinds[0][:, None], kinds[1][:, None])
+    kind = np.where(size > n_out, kinds[0][:, None], kinds[1][:, None])
     nearest = kind == NEAREST
     scale = (f.hi - f.lo) / n_out
     stretch, radius, count = _spread(kind, size, n_out, antialias)
@@ -213,19 +215,20 @@ def plan_taps(f: Frame, kinds: tuple[Array, Array], antialias: bool, innermost: 
     begin = np.maximum(np.floor(low - radius), 0).astype(np.int64)
     end = np.minimum(f.extents, np.ceil(high - radius).astype(np.int64) + count)
     first, last = _order(np.maximum(end - begin, 0), f.out, count, innermost)
-    # Upstream stores only what the passes after the first need, and counts positions from there.
+    # Upstream stores only what the passes after the first need, and counts positions from there;
+    # nearest pixels are taken in a single pass over what is needed.
     axes = np.arange(f.out.shape[1])
-    base = np.where(nearest | (axes == first[:, None]), 0, begin)
+    single_pass = nearest.all(axis=1, keepdims=True)
+    base = np.where((axes == first[:, None]) & ~single_pass, 0, begin)
     centre = _HALF * scale - _HALF
-    origin = np.where(nearest, f.lo, (f.lo - base.astype(np.float32)) + (centre - radius))
+    own = f.lo - base.astype(np.float32)
+    origin = np.where(nearest, own, own + (centre - radius))
     kind = np.where(nearest & (axes != innermost), NEAREST_SUM, kind)
     columns = zip(origin.T, scale.T, stretch.T, count.T, kind.T, base.T, strict=True)
     return Plan([Taps(*c) for c in columns], last)
 
 
-def _spread(
-    kind: Array, size: Array, n_out: Array, antialias: bool
-) -> tuple[Array, Array, Array]:
+def _spread(kind: Array, size: Array, n_out: Array, antialias: bool) -> tuple[Array, Array, Array]:
     """(table entries per pixel, radius, taps), step by step as upstream, so that the bits agree."""
     nearest = kind == NEAREST
     radius = BASE_RADIUS[kind]
@@ -269,7 +272,9 @@ def _order(needed: Array, out: Array, count: Array, innermost: int) -> tuple[Arr
 # -- halves --------------------------------------------------------------------------------------
 
 
-def even_range(f: Frame, plan: Plan, innermost: int, inner: Array, lanes: int) -> tuple[Array, Array]:
+def even_range(
+    f: Frame, plan: Plan, innermost: int, inner: Array, lanes: int
+) -> tuple[Array, Array]:
     """Which elements of a row upstream rounds in blocks of `lanes`: [samples] each, from and to.
 
     Exact halves become even there, elsewhere they go away from zero. A row has `inner` elements per
@@ -285,7 +290,11 @@ def even_range(f: Frame, plan: Plan, innermost: int, inner: Array, lanes: int) -
     whole = np.maximum(stop - start, 0) // lanes * lanes
     horizontal = plan.last == innermost
     low = np.where(horizontal, start * inner, 0)
-    return low, np.where(horizontal, (start + whole) * inner, row // lanes * lanes)
+    high = np.where(horizontal, (start + whole) * inner, row // lanes * lanes)
+    # nearest pixels are taken one by one
+    last_kind = np.stack([t.kind for t in plan.taps])[plan.last, np.arange(len(plan.last))]
+    single = (last_kind == NEAREST) | (last_kind == NEAREST_SUM)
+    return np.where(single, 0, low), np.where(single, 0, high)
 
 
 def _first_output(taps: Taps, n_out: Array, tap: Array) -> Array:

@@ -64,14 +64,15 @@ def step(n_out: int, lo: float, hi: float) -> np.float32:
 
 def nn_positions(n_in: int, n_out: int, lo: float, hi: float, innermost: bool) -> np.ndarray:
     """Nearest pixels; along all but the innermost axis the position is summed up step by step."""
-    scale = step(n_out, lo, hi)
+    scale, start = step(n_out, lo, hi), base(lo, hi, 0)
+    own = F32(F32(lo) - F32(start))
     if innermost:
-        s = (np.arange(n_out, dtype=F32) + F32(0.5)) * scale + F32(lo)
+        s = (np.arange(n_out, dtype=F32) + F32(0.5)) * scale + own
     else:
         s = np.full(n_out, scale, F32)
-        s[:1] = F32(lo) + F32(0.5) * scale
+        s[:1] = own + F32(0.5) * scale
         s = np.add.accumulate(s, dtype=F32)
-    return np.clip(np.floor(s).astype(np.int64), 0, n_in - 1)
+    return np.clip(start + np.floor(s).astype(np.int64), 0, n_in - 1)
 
 
 def base(lo: float, hi: float, r: float) -> int:
