@@ -84,7 +84,8 @@ class Binder:
             n_out = np.ones_like(n_in) if out is None else rows[:, place["n", out]]
             sizes[f"first_{k}"] = 4 * n_out
             sizes[f"weight_{k}"] = 4 * n_out * taps.count
-        lanes = len(spec.lane_points)
+        assert spec.sampler is not None
+        lanes = spec.sampler.lanes
         # of the last dimension: sums of rows, with the border repeated, and pixels of the result
         sizes["sums"] = 4 * (n_in + 2 * rows[:, place["tap_count", len(terms) - 1]] + 2) * lanes
         sizes["line"] = 4 * n_out * (4 if lanes == 3 else lanes)

@@ -53,6 +53,14 @@ def identity_terms(rank: int) -> Terms:
     return tuple((a, 0, ()) for a in range(rank))
 
 
+class SamplerConflict(Exception):
+    """A group would interpolate two values; that of node `position` has to be stored."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+
+
 class Lowering:
     """Lowers one group. `buffers` are positions whose value is in memory when the group runs."""
 
@@ -74,11 +82,13 @@ class Lowering:
         self._padding: dict[Expr, tuple[int, ...]] = {}  # windows with a fill value: their axes
         self._indices: dict[Term, int] = {}
         self._memo: dict[Request, Expr] = {}
-        self._sampler: tuple[int, Terms, Expr] | None = None
+        self._sampler: tuple[int, Terms, Sampler] | None = None
         self.rank = 0
+        self.channels: tuple[int, int] | None = None  # of the root, if they are unrolled
 
     def group(self, root: int) -> tuple[KernelSpec, Recipe]:
         self.rank = self.nodes[root].rank
+        self.channels = static_channels(self.nodes[root])
         terms = identity_terms(self.nodes[root].rank)
         value = self._evaluate((root, terms, None))
         self.stores[root] = (terms, value)
@@ -228,15 +238,37 @@ class Lowering:
         return self._index((None, 0, (("extent", source, dimension),)))
 
     def _resample(self, position: int, static: Resample, terms: Terms) -> Work:
-        source = self.inputs[position][0]
         own = list(terms)
         for k, axis in enumerate(static.axes):
             own[axis] = (self.rank + k, 0, ())
-        tap = yield source, tuple(own), None
-        sampler = (position, tuple(terms[a] for a in static.axes), ex.cast(tap, dt.float32))
-        assert self._sampler in (None, sampler), "passes allow one interpolated value in a kernel"
-        self._sampler = sampler
-        return Expr("sample", dt.float32, (), 0)
+        channels = static_channels(self.nodes[position])
+        which: tuple[str, int] | None = None
+        if channels is not None and channels[0] not in static.axes:
+            which = self._channel(terms[channels[0]], channels[1], static, terms)
+        if which is not None:
+            assert channels is not None
+            own[channels[0]] = (self.rank + len(static.axes), 0, ())
+        tap = yield self.inputs[position][0], tuple(own), None
+        where = tuple(terms[a] for a in static.axes)
+        follows = tuple(axis for axis, _, _ in where)
+        count = 0 if which is None or channels is None else channels[1]
+        found = (position, where, Sampler(ex.cast(tap, dt.float32), follows, count))
+        if self._sampler not in (None, found):
+            raise SamplerConflict(position)
+        self._sampler = found
+        return Expr("sample", dt.float32, (), which or ("at", 0))
+
+    def _channel(
+        self, term: Term, count: int, static: Resample, terms: Terms
+    ) -> tuple[str, int] | None:
+        """Which channel of an interpolated pixel is asked for: a number, or an unrolled axis."""
+        axis, k, path = term
+        if path:
+            return None
+        if axis is None:
+            return "at", k
+        sampled = [terms[a][0] for a in static.axes]
+        return ("axis", axis) if self.channels == (axis, count) and axis not in sampled else None
 
     def _broadcast(self, position: int, terms: Terms, same: tuple[bool, ...] = ()) -> Terms:
         """Terms that stay at 0 in dimensions of extent 1; those in `same` need no such care."""
@@ -351,10 +383,7 @@ class Lowering:
         return spec, recipe
 
     def _sampler_spec(self) -> Sampler | None:
-        if self._sampler is None:
-            return None
-        _, terms, tap = self._sampler
-        return Sampler(tap, tuple(axis for axis, _, _ in terms))
+        return None if self._sampler is None else self._sampler[2]
 
     def _is_flat(self, rank: int) -> bool:
         """Whether all operands run over the same contiguous elements, so one loop does."""
@@ -375,10 +404,19 @@ class Lowering:
     def _extents(self, node: Node) -> tuple[int | None, ...]:
         extents: list[int | None] = [None] * node.rank
         channels = static_channels(node)
-        sampled = () if self._sampler is None else [axis for axis, _, _ in self._sampler[1]]
-        if channels is not None and channels[0] not in sampled:
+        if channels is not None and not self._is_sampled_along(channels[0]):
             extents[channels[0]] = channels[1]
         return tuple(extents)
+
+    def _is_sampled_along(self, axis: int) -> bool:
+        """Whether the interpolated value must be computed for every position along an axis."""
+        if self._sampler is None:
+            return False
+        _, terms, sampler = self._sampler
+        places = list(self._loads)
+        loads = [e.attr for e in ex.walk([sampler.value]) if e.op == "load"]
+        followed = {t[0] for slot in loads for t in places[slot][1]} | {t[0] for t in terms}
+        return axis in followed
 
     def _access(self, key: Request, flat: bool, rank: int) -> Access:
         position, terms, guard = key

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..kernels.spec import KernelSpec
 from .graph import Pointwise, View
-from .lower import Lowering, Recipe, Terms
+from .lower import Lowering, Recipe, SamplerConflict, Terms
 from .passes import FUSIBLE, MAX_GROUP_NODES, choose_kept
 from .program import Program
 
@@ -120,16 +120,31 @@ def make_plan(program: Program, fuse: bool, also: frozenset[int] = frozenset()) 
     """Passes choose what is kept; every kept value becomes a step, in order."""
     global plan_count
     plan_count += 1
-    keep = choose_kept(program, fuse, also)
     outputs = tuple(sorted({*program.outputs, *also}))
-    groups = _Groups(program, keep, outputs)
-    if fuse:
-        groups.merge()
+    groups, keep = _grouped(program, fuse, also, outputs)
     steps = groups.steps()
     plan = Plan(steps, keep, outputs, tuple(n.static for n in program.nodes))
     plan.segments = _segments(program, steps)
     _allot(plan)
     return plan
+
+
+def _grouped(
+    program: Program, fuse: bool, also: frozenset[int], outputs: tuple[int, ...]
+) -> tuple[_Groups, dict[int, str]]:
+    """Kernels for what the passes keep; and for interpolated values that one kernel would need at
+    two places at once, which only lowering sees."""
+    keep = choose_kept(program, fuse, also)
+    stored: dict[int, str] = {}
+    while True:
+        groups = _Groups(program, {**keep, **stored}, outputs)
+        try:
+            groups.lower()
+            if fuse:
+                groups.merge()
+            return groups, groups.keep
+        except SamplerConflict as conflict:
+            stored[conflict.position] = "a kernel interpolates at one place"
 
 
 class _Groups:
@@ -145,7 +160,11 @@ class _Groups:
         self.kernels: dict[int, KernelStep] = {}
         self.opaque: dict[int, OpaqueStep] = {}
         self.readers: dict[int, set[int]] = {p: set() for p in keep}  # roots of what loads it
-        for p in sorted(keep):
+
+    def lower(self) -> None:
+        """A kernel for every kept value."""
+        program = self.program
+        for p in sorted(self.keep):
             node = program.nodes[p]
             if node.storage is not None:
                 continue
@@ -183,7 +202,10 @@ class _Groups:
         if reader.spec.sampler is not None and self.kernels[p].spec.sampler is not None:
             return
         inline = {p, *reader.writes} - {reader.root}
-        lowering, merged = self._lower(reader.root, frozenset(inline))
+        try:
+            lowering, merged = self._lower(reader.root, frozenset(inline))
+        except SamplerConflict:
+            return
         where = lowering.places(p)
         if len(where) != 1 or where[0][2] is not None:
             return

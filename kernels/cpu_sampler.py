@@ -33,7 +33,7 @@ class SamplerWriter:
         self.value = spec.sampler.value
         self.axes = spec.sampler.axes
         self.last = len(self.axes) - 1
-        self.lanes = len(spec.lane_points)
+        self.lanes = spec.sampler.lanes
         self.pitch = 4 if self.lanes == 3 else self.lanes  # elements of a pixel in the line
         self.row_depth = len(spec.loop_axes) - (self.axes[-1] is not None)
         self.interleaved = all(self._runs_on(a) for a in spec.sampler_loads)
@@ -41,19 +41,17 @@ class SamplerWriter:
     def _runs_on(self, access: Access) -> bool:
         """Whether the lanes of all pixels in a row of an operand are one run of elements."""
         if not self._is_tapped(access):
-            return all(access.strides[a] == 0 for a in self.spec.lane_axes)
-        lane = [access.strides[a] for a in self.spec.lane_axes]
-        return lane in ([], [1]) and access.strides[self.spec.rank + self.last] == self.lanes
+            return True
+        pixel, *lane = access.strides[self.spec.rank + self.last :]
+        return pixel == self.lanes and lane in ([], [1])
 
     def _is_tapped(self, access: Access) -> bool:
         return len(access.strides) > self.spec.rank
 
     def read(self, e: Expr) -> str:
         """Source of a `sample` leaf."""
-        _, pinned = e.attr
-        lane = self.spec.lane_points.index(dict(pinned))
         axis = self.axes[-1]
-        return f"row_f32(line, {'0' if axis is None else f'o_{axis}'} * {self.pitch} + {lane})"
+        return f"row_f32(line, {'0' if axis is None else f'o_{axis}'} * {self.pitch} + {e.attr})"
 
     # -- once per sample -----------------------------------------------------------------------
 
@@ -82,38 +80,35 @@ class SamplerWriter:
             o = "0" if self.axes[k] is None else f"o_{self.axes[k]}"
             yield f"at_{k} = i64(get_i32(first_{k}, {o}))"
             yield f"weights_{k} = weight_{k} + {o} * tap_count_{k} * 4"
-        points = self.spec.lane_points[:1] if self.interleaved else self.spec.lane_points
-        for lane, point in enumerate(points):
-            yield from self._sum_rows(point, lane)
+        for lane in range(1 if self.interleaved else self.lanes):
+            yield from self._sum_rows(lane)
         yield "if left + right > 0:"
         yield f"    pad_row(sums, left, span, right, {self.lanes})"
         yield from self._sum_columns()
 
-    def _sum_rows(self, point: dict[int, int], lane: int) -> Iterator[str]:
+    def _sum_rows(self, lane: int) -> Iterator[str]:
         for rows in range(1, MAX_ROWS + 1):
             yield f"{'if' if rows == 1 else 'elif'} row_count == {rows}:"
-            yield from _indent(self._rows(rows, "0", point, lane, onto=False))
+            yield from _indent(self._rows(rows, "0", lane, onto=False))
         yield "else:"
-        yield from _indent(self._rows(BLOCK_ROWS, "0", point, lane, onto=False))
+        yield from _indent(self._rows(BLOCK_ROWS, "0", lane, onto=False))
         t = self.writer.fresh("t")
         yield f"    {t} = {BLOCK_ROWS}"
         for rows in (BLOCK_ROWS, 1):
             yield f"    while {t} + {rows} <= row_count:"
-            yield from _indent(self._rows(rows, t, point, lane, onto=True), 2)
+            yield from _indent(self._rows(rows, t, lane, onto=True), 2)
             yield f"        {t} += {rows}"
 
-    def _rows(
-        self, rows: int, start: str, point: dict[int, int], lane: int, onto: bool
-    ) -> Iterator[str]:
+    def _rows(self, rows: int, start: str, lane: int, onto: bool) -> Iterator[str]:
         """The loop that adds `rows` rows from number `start` on; `onto` what is there already."""
         writer = self.writer
         e = writer.fresh("e")
         body: list[str] = []
         total = f"row_f32(inner, {self._place(e, lane)})" if onto else ""
         for r in range(rows):
-            weight, bases, lines = self._row(f"{start} + {r}", point)
+            weight, bases, lines = self._row(f"{start} + {r}", lane)
             yield from lines
-            text, tap = self._tap(bases, e, point)
+            text, tap = self._tap(bases, e)
             body += text
             name = writer.fresh("t")
             step = f"fma_f32({weight}, {tap}, {total})" if total else f"{weight} * {tap}"
@@ -126,7 +121,7 @@ class SamplerWriter:
     def _place(self, e: str, lane: int) -> str:
         return e if self.interleaved or self.lanes == 1 else f"{e} * {self.lanes} + {lane}"
 
-    def _row(self, t: str, point: dict[int, int]) -> tuple[str, dict[int, str], list[str]]:
+    def _row(self, t: str, lane: int) -> tuple[str, dict[int, str], list[str]]:
         """(weight, where the row begins in each operand, lines) of row number `t`."""
         fresh = self.writer.fresh
         lines: list[str] = []
@@ -151,7 +146,9 @@ class SamplerWriter:
                 continue
             slot = load.attr
             access = self.spec.loads[slot]
-            terms = [self.writer.outer_offset(slot, point)]
+            terms = [self.writer.outer_offset(slot, {})]
+            if lane:
+                terms.append(f"{lane} * {self._stride(slot, access, self.last + 1)}")
             for k, tap in enumerate(taps):
                 stride = self._stride(slot, access, k)
                 terms.append(f"min(max(at_{k} + {tap}, 0), tap_in_{k} - 1) * {stride}")
@@ -165,7 +162,7 @@ class SamplerWriter:
         stride = access.strides[axis]
         return f"in_stride_{slot}_{axis}" if stride is None else str(stride)
 
-    def _tap(self, bases: dict[int, str], e: str, point: dict[int, int]) -> tuple[list[str], str]:
+    def _tap(self, bases: dict[int, str], e: str) -> tuple[list[str], str]:
         """Lines that compute the value of one tap, and its name."""
         lines: list[str] = []
         for x in walk([self.value]):
@@ -177,7 +174,7 @@ class SamplerWriter:
                 where = e if self.interleaved or by == "1" else f"{e} * {by}"
                 text = f"load_{x.dtype}(in_{slot}, {bases[slot]} + {where})"
             elif x.op == "load":
-                text = f"load_{x.dtype}(in_{x.attr}, {self.writer.outer_offset(x.attr, point)})"
+                text = f"load_{x.dtype}(in_{x.attr}, {self.writer.outer_offset(x.attr, {})})"
             else:
                 text = self.writer.print(x)
             lines.append(self.writer.assign(x, text))

@@ -24,11 +24,11 @@ class SamplerWriter:
         self.spec = writer.spec
         self.value = writer.spec.sampler.value
         self.axes = writer.spec.sampler.axes
-        self.lanes = range(len(writer.spec.lane_points))
+        self.lanes = range(writer.spec.sampler.lanes)
 
     def name(self, e: Expr) -> str:
         """The variable of a `sample` leaf."""
-        return f"sampled_{self.spec.lane_points.index(dict(e.attr[1]))}"
+        return f"sampled_{e.attr}"
 
     def lines(self) -> Iterator[str]:
         for k, axis in enumerate(self.axes):
@@ -109,7 +109,6 @@ class SamplerWriter:
     def _tap(self, lane: int) -> tuple[list[str], str]:
         """Lines that compute the value of one tap, and its name."""
         writer, rank = self.writer, self.spec.rank
-        point = self.spec.lane_points[lane]
         names = dict(writer.names)  # of what has been computed outside of the loops
         lines: list[str] = []
         for e in walk([self.value]):
@@ -118,9 +117,9 @@ class SamplerWriter:
             name = f"v{lane}_{len(lines)}"
             if e.op == "load":
                 access = self.spec.loads[e.attr]
-                pinned = tuple((a, i) for a, i in point.items() if access.strides[a] != 0)
-                positions = [f"p_{k}" for k in range(len(access.strides) - rank)]
-                pointer = writer.pointer("in", e.attr, access, pinned, True, positions)
+                positions = [*(f"p_{k}" for k in range(len(self.axes))), str(lane)]
+                positions = positions[: len(access.strides) - rank]
+                pointer = writer.pointer("in", e.attr, access, (), True, positions)
                 loaded = f"tl.load({pointer}, mask=inside, other=0)"
                 lines.append(f"{name} = {loaded}" + (" != 0" if e.dtype.name == "bool" else ""))
             else:

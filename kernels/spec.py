@@ -59,6 +59,13 @@ class Sampler:
 
     value: Expr
     axes: tuple[int | None, ...]  # output axis that each interpolated dimension follows
+    # Channels interpolated together: their position is one more behind the taps'. 0: the value at
+    # hand is one number.
+    channels: int = 0
+
+    @property
+    def lanes(self) -> int:
+        return max(self.channels, 1)
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,8 @@ class KernelSpec:
                 if e.op == "bilinear":
                     return self._lane(e, tuple(memo[a] for a in e.args), pinned)
             elif e.op == "sample":
-                pinned = self.lane_pins(point)
+                kind, number = e.attr
+                return Expr("sample", e.dtype, (), point[number] if kind == "axis" else number)
             elif e.op == "window":
                 pinned = tuple((a, k) for a, k in point.items() if a in self.windows[e.attr])
             elif e.op == "index":
@@ -162,22 +170,6 @@ class KernelSpec:
     def sampler_loads(self) -> tuple[Access, ...]:
         assert self.sampler is not None
         return tuple(self.loads[e.attr] for e in walk([self.sampler.value]) if e.op == "load")
-
-    @cached_property
-    def lane_axes(self) -> tuple[int, ...]:
-        """Unrolled axes along which the interpolated value differs."""
-        loads = self.sampler_loads
-        fixed = [a for a, n in enumerate(self.extents) if n is not None]
-        return tuple(a for a in fixed if any(x.strides[a] != 0 for x in loads))
-
-    def lane_pins(self, point: dict[int, int]) -> tuple[tuple[int, int], ...]:
-        return tuple((a, point[a]) for a in self.lane_axes)
-
-    @cached_property
-    def lane_points(self) -> tuple[dict[int, int], ...]:
-        """The unrolled positions at which the value is interpolated."""
-        ranges = [range(self.extents[a]) for a in self.lane_axes]  # type: ignore[arg-type]
-        return tuple(dict(zip(self.lane_axes, p, strict=True)) for p in product(*ranges))
 
     @property
     def sampler_areas(self) -> tuple[str, ...]:

@@ -236,6 +236,30 @@ def erase(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     )
 
 
+def _is_image(x: Value) -> bool:
+    kinds = (ndd.uint8, ndd.int16, ndd.uint16, ndd.float16, ndd.float32)
+    return x.layout in ("HWC", "CHW") and x.dtype in kinds and all(min(s) > 0 for s in x.shape)
+
+
+def resize(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    if not _is_image(v[i]):
+        return "", None
+    size = (1 + draw(9), 1 + draw(9))
+    how = (ndd.types.INTERP_LINEAR, ndd.types.INTERP_NN, ndd.types.INTERP_CUBIC)[draw(3)]
+    return f"resize v{i} {size} {how}", lambda v: ndd.resize(v[i], size=size, interp_type=how)
+
+
+def warp(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    if not _is_image(v[i]):
+        return "", None
+    angle = draw(12) * 30.0 + draw(2)
+    fill = (None, 4.0)[draw(2)]
+    how = (ndd.types.INTERP_LINEAR, ndd.types.INTERP_NN)[draw(2)]
+    return f"rotate v{i} {angle} {fill} {how}", lambda v: ndd.rotate(
+        v[i], angle=angle, fill_value=fill, interp_type=how, keep_size=True
+    )
+
+
 def through_memory(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     which = draw(3)
     if which == 0:
@@ -251,5 +275,5 @@ def through_memory(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None
 STEPS = (
     add_number, multiply, subtract_from, combine, combine, compare, limit, transcend, cast, cast,
     scale_samples, shift_last_axis, flip, flip, crop, cut, cut, pad, transpose, join, colour, colour,
-    normalise, erase, through_memory,
+    normalise, erase, through_memory, resize, resize, warp,
 )  # fmt: skip

@@ -30,8 +30,9 @@ class ReferenceKernel:
         if len(columns) and end > begin:
             cells = (ctypes.c_int64 * (len(columns) * end)).from_address(table)
             rows = np.ctypeslib.as_array(cells).reshape(end, len(columns))
-            for s in range(begin, end):
-                self._sample({name: int(rows[s, k]) for name, k in columns.items()})
+            with np.errstate(all="ignore"):
+                for s in range(begin, end):
+                    self._sample({name: int(rows[s, k]) for name, k in columns.items()})
         return 0
 
     def _sample(self, row: dict[tuple[str | int, ...], int]) -> None:
@@ -69,7 +70,7 @@ class ReferenceKernel:
             elif e.op == "lane":
                 env[e] = self._bilinear(e.args[0], e.attr, row, position, env)
             elif e.op == "sample":
-                env[e] = self._sampled(dict(e.attr[1]), row, position)
+                env[e] = self._sampled(e.attr, row, position)
             elif e.op == "lookup":
                 where = evaluate_all(e.args, env)[0].astype(np.int64)
                 env[e] = _read(row["in", e.attr], where, self.spec.loads[e.attr])
@@ -118,7 +119,7 @@ class ReferenceKernel:
             values[leaf] = self._fetch(slot, row, at, computed)
         return evaluate_all((value,), values)[0]
 
-    def _sampled(self, pins, row, position) -> np.ndarray:
+    def _sampled(self, lane, row, position) -> np.ndarray:
         """The interpolated value: rows first, then columns, tap by tap."""
         sampler = self.spec.sampler
         dims = [
@@ -126,25 +127,25 @@ class ReferenceKernel:
             for k, a in enumerate(sampler.axes)
         ]
         (*rows, (columns, column_weights)) = dims
-        total = np.float32(0)
-        for x, wx in zip(columns, column_weights, strict=True):
+        totals = [np.float32(0), np.float32(0)]  # of even and of odd taps
+        for k, (x, wx) in enumerate(zip(columns, column_weights, strict=True)):
             line = np.float32(0)
             for taps in product(*(zip(*d, strict=True) for d in rows)):
                 weight = np.float32(1)
                 for _, w in taps:
                     weight = weight * w
-                value = self._tap_value(pins, row, position, [*(p for p, _ in taps), x])
+                value = self._tap_value(row, position, [*(p for p, _ in taps), x, lane])
                 line = _fma(weight, value, line)
-            total = _fma(wx, line, total)
-        return np.asarray(total, np.float32)
+            totals[k % 2] = _fma(wx, line, totals[k % 2])
+        return np.asarray(totals[0] + totals[1], np.float32)
 
-    def _tap_value(self, pins, row, position, computed) -> np.ndarray:
+    def _tap_value(self, row, position, computed) -> np.ndarray:
         value = self.spec.sampler.value
         env = {}
         for e in walk([value]):
             if e.op == "load":
-                tapped = len(self.spec.loads[e.attr].strides) > self.spec.rank
-                env[e] = self._fetch(e.attr, row, {**position, **pins}, computed if tapped else [])
+                more = len(self.spec.loads[e.attr].strides) - self.spec.rank
+                env[e] = self._fetch(e.attr, row, position, computed[:more])
         return evaluate_all((value,), env)[0]
 
 
