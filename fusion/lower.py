@@ -53,7 +53,7 @@ def identity_terms(rank: int) -> Terms:
     return tuple((a, 0, ()) for a in range(rank))
 
 
-class SamplerConflict(Exception):
+class SamplerConflictError(Exception):
     """A group would interpolate two values; that of node `position` has to be stored."""
 
     def __init__(self, position: int) -> None:
@@ -254,7 +254,7 @@ class Lowering:
         count = 0 if which is None or channels is None else channels[1]
         found = (position, where, Sampler(ex.cast(tap, dt.float32), follows, count))
         if self._sampler not in (None, found):
-            raise SamplerConflict(position)
+            raise SamplerConflictError(position)
         self._sampler = found
         return Expr("sample", dt.float32, (), which or ("at", 0))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..kernels.spec import KernelSpec
 from .graph import Pointwise, View
-from .lower import Lowering, Recipe, SamplerConflict, Terms
+from .lower import Lowering, Recipe, SamplerConflictError, Terms
 from .passes import FUSIBLE, MAX_GROUP_NODES, choose_kept
 from .program import Program
 
@@ -143,7 +143,7 @@ def _grouped(
             if fuse:
                 groups.merge()
             return groups, groups.keep
-        except SamplerConflict as conflict:
+        except SamplerConflictError as conflict:
             stored[conflict.position] = "a kernel interpolates at one place"
 
 
@@ -204,7 +204,7 @@ class _Groups:
         inline = {p, *reader.writes} - {reader.root}
         try:
             lowering, merged = self._lower(reader.root, frozenset(inline))
-        except SamplerConflict:
+        except SamplerConflictError:
             return
         where = lowering.places(p)
         if len(where) != 1 or where[0][2] is not None:

@@ -116,7 +116,7 @@ def _resized(
     size = rows[:, axes[inner] + 1 :].prod(axis=1)
     low, high = even_range(f, plan, inner, size, 128 // dtype.bits)
     numbers = np.stack([low, high, *(rows[:, a] for a in behind)], axis=1)
-    table = beside(convert.copy_arrays(list(numbers.astype(np.int32)), dt.int32, None, x.batch), x)
+    table = rows_node(numbers, x, dt.int32)
     places = [tuple(range(x.rank)), ()]
     key = (axes[inner], x.rank, dtype)
     return build.pointwise(name, _rounded, [y, table], places, shapes, x.layout, key)

@@ -231,7 +231,7 @@ def plan_taps(f: Frame, kinds: tuple[Array, Array], antialias: bool, innermost: 
 def _spread(kind: Array, size: Array, n_out: Array, antialias: bool) -> tuple[Array, Array, Array]:
     """(table entries per pixel, radius, taps), step by step as upstream, so that the bits agree."""
     nearest = kind == NEAREST
-    radius = BASE_RADIUS[kind]
+    radius: Array = BASE_RADIUS[kind]
     if antialias:
         radius = np.maximum(radius, radius * size / n_out)
     width = np.float32(2) * radius
@@ -258,8 +258,8 @@ def _order(needed: Array, out: Array, count: Array, innermost: int) -> tuple[Arr
     best = np.full(len(out), np.inf)
     first, last = np.zeros((2, len(out)), np.int64)
     for order in reversed(list(permutations(range(axes)))):
-        total = np.zeros(len(out))
-        shape = needed.astype(np.float64)
+        total: Array = np.zeros(len(out))
+        shape: Array = needed.astype(np.float64)
         for axis in order:
             shape[:, axis] = out[:, axis]
             total += shape.prod(axis=1) * cost[:, axis]
