@@ -80,33 +80,36 @@ class SamplerWriter:
             o = "0" if self.axes[k] is None else f"o_{self.axes[k]}"
             yield f"at_{k} = i64(get_i32(first_{k}, {o}))"
             yield f"weights_{k} = weight_{k} + {o} * tap_count_{k} * 4"
-        for lane in range(1 if self.interleaved else self.lanes):
-            yield from self._sum_rows(lane)
+        if self.interleaved or self.lanes == 1:
+            yield from self._sum_rows()
+        else:
+            yield f"for lane in range({self.lanes}):"
+            yield from _indent(self._sum_rows())
         yield "if left + right > 0:"
         yield f"    pad_row(sums, left, span, right, {self.lanes})"
         yield from self._sum_columns()
 
-    def _sum_rows(self, lane: int) -> Iterator[str]:
+    def _sum_rows(self) -> Iterator[str]:
         for rows in range(1, MAX_ROWS + 1):
             yield f"{'if' if rows == 1 else 'elif'} row_count == {rows}:"
-            yield from _indent(self._rows(rows, "0", lane, onto=False))
+            yield from _indent(self._rows(rows, "0", onto=False))
         yield "else:"
-        yield from _indent(self._rows(BLOCK_ROWS, "0", lane, onto=False))
+        yield from _indent(self._rows(BLOCK_ROWS, "0", onto=False))
         t = self.writer.fresh("t")
         yield f"    {t} = {BLOCK_ROWS}"
         for rows in (BLOCK_ROWS, 1):
             yield f"    while {t} + {rows} <= row_count:"
-            yield from _indent(self._rows(rows, t, lane, onto=True), 2)
+            yield from _indent(self._rows(rows, t, onto=True), 2)
             yield f"        {t} += {rows}"
 
-    def _rows(self, rows: int, start: str, lane: int, onto: bool) -> Iterator[str]:
+    def _rows(self, rows: int, start: str, onto: bool) -> Iterator[str]:
         """The loop that adds `rows` rows from number `start` on; `onto` what is there already."""
         writer = self.writer
         e = writer.fresh("e")
         body: list[str] = []
-        total = f"row_f32(inner, {self._place(e, lane)})" if onto else ""
+        total = f"row_f32(inner, {self._place(e)})" if onto else ""
         for r in range(rows):
-            weight, bases, lines = self._row(f"{start} + {r}", lane)
+            weight, bases, lines = self._row(f"{start} + {r}")
             yield from lines
             text, tap = self._tap(bases, e)
             body += text
@@ -116,12 +119,12 @@ class SamplerWriter:
             total = name
         yield f"for {e} in range({'span' if not self.interleaved else f'span * {self.lanes}'}):"
         yield from _indent(body)
-        yield f"    store_f32_7(inner, {self._place(e, lane)}, {total})"
+        yield f"    store_f32_7(inner, {self._place(e)}, {total})"
 
-    def _place(self, e: str, lane: int) -> str:
-        return e if self.interleaved or self.lanes == 1 else f"{e} * {self.lanes} + {lane}"
+    def _place(self, e: str) -> str:
+        return e if self.interleaved or self.lanes == 1 else f"{e} * {self.lanes} + lane"
 
-    def _row(self, t: str, lane: int) -> tuple[str, dict[int, str], list[str]]:
+    def _row(self, t: str) -> tuple[str, dict[int, str], list[str]]:
         """(weight, where the row begins in each operand, lines) of row number `t`."""
         fresh = self.writer.fresh
         lines: list[str] = []
@@ -147,8 +150,8 @@ class SamplerWriter:
             slot = load.attr
             access = self.spec.loads[slot]
             terms = [self.writer.outer_offset(slot, {})]
-            if lane:
-                terms.append(f"{lane} * {self._stride(slot, access, self.last + 1)}")
+            if not self.interleaved and len(access.strides) > self.spec.rank + self.last + 1:
+                terms.append(f"lane * {self._stride(slot, access, self.last + 1)}")
             for k, tap in enumerate(taps):
                 stride = self._stride(slot, access, k)
                 terms.append(f"min(max(at_{k} + {tap}, 0), tap_in_{k} - 1) * {stride}")

@@ -90,9 +90,11 @@ class SamplerWriter:
         yield f"    at_{k} = tap_origin_{k} + 0.5 * tap_scale_{k} + out_{k}_.to(tl.float32) * 0.0"
         yield f"    for step in range(tap_n_{k}):"
         yield f"        at_{k} = tl.where(step < out_{k}_, at_{k} + tap_scale_{k}, at_{k})"
+        # far outside all taps are the border pixel, and an integer holds the position
         yield f"far_{k} = (tap_in_{k} + tap_count_{k} + 1).to(tl.float32)"
+        yield f"at_{k} = tl.minimum(tl.maximum(at_{k}, 0.0 - far_{k}), far_{k})"
         yield f"first_{k} = tl.where(tap_nearest_{k} != 0, tl.floor(at_{k}), tl.ceil(at_{k}))"
-        yield f"first_{k} = tl.minimum(tl.maximum(first_{k}, 0.0 - far_{k}), far_{k}).to(tl.int32)"
+        yield f"first_{k} = first_{k}.to(tl.int32)"
         yield f"total_{k} = tl.full((BLOCK,), 0.0, tl.float32)"
         yield f"for tap in range(tap_count_{k}):"
         yield from _indent(self._weight(k, "tap"))

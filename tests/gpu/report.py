@@ -12,6 +12,8 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
+BYTES_BEGIN, BYTES_END = "<!-- bytes: begin -->", "<!-- bytes: end -->"
+COUNT, HEIGHT, WIDTH = 64, 375, 500
 
 
 def table(rows: list[dict[str, object]]) -> str:
@@ -36,6 +38,52 @@ def table(rows: list[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
+def byte_programs() -> dict[str, object]:
+    """Typical augmentations, for the byte model."""
+    import ndd
+
+    def normalised(x: object) -> object:
+        return ndd.crop_mirror_normalize(x, mean=[120.0], std=[60.0], dtype=ndd.float16)
+
+    return {
+        "resize 224² → normalise to f16": lambda x: normalised(ndd.resize(x, size=[224, 224])),
+        "resize 256 → crop 224² → flip → brightness_contrast → normalise": lambda x: normalised(
+            ndd.brightness_contrast(
+                ndd.flip(ndd.crop(ndd.resize(x, size=[256, 256]), crop=[224, 224])), contrast=1.2
+            )
+        ),
+        "rotate → crop 224² → normalise": lambda x: normalised(
+            ndd.crop(ndd.rotate(x, angle=15.0), crop=[224, 224])
+        ),
+        "warp_affine → color_twist": lambda x: ndd.color_twist(
+            ndd.warp_affine(x, matrix=[1, 0.1, 0, 0, 1, 0]), hue=20.0
+        ),
+    }
+
+
+def byte_table() -> str:
+    """Markdown: bytes read and written, fused and op by op, from the plans; nothing is run."""
+    os.environ["NDD_GPU"] = "simulate"
+    import numpy as np
+
+    import ndd
+
+    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    lines = ["| program | kernels | MB fused | MB node by node |", "|---|--:|--:|--:|"]
+    with ndd.EvalMode.deferred:
+        batch = ndd.batch([image] * COUNT, layout="HWC", device="gpu")
+        for name, program in byte_programs().items():
+            plan = ndd.explain(program(batch))  # type: ignore[operator]
+            fused, unfused = (f"{b / 1e6:.0f}" for b in (plan.fused_bytes, plan.unfused_bytes))
+            lines.append(f"| {name} | {len(plan.kernels)} | {fused} | {unfused} |")
+    return "\n".join(lines)
+
+
+def replaced(text: str, begin: str, end: str, content: str) -> str:
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cubins.json"
@@ -52,10 +100,8 @@ def main() -> int:
             command, env={**os.environ, "NDD_RECORD_CUBINS": str(path)}, check=False
         )
         rows = json.loads(path.read_text())
-    text = PAGE.read_text()
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{after}")
+    text = replaced(PAGE.read_text(), BEGIN, END, table(rows))
+    PAGE.write_text(replaced(text, BYTES_BEGIN, BYTES_END, byte_table()))
     print(f"wrote {PAGE}")
     return status.returncode
 
