@@ -264,18 +264,20 @@ def resample(
     if len(bad):
         s = int(bad[0])
         raise ValueError(f"sample {s} of shape {x.shapes.tuples[s]} has no pixels to interpolate")
-    most = max((int(t.count.max(initial=0)) for t in taps), default=0)
-    if most > MAX_TAPS:
+    extents = shapes.rows[:, list(axes)].T
+    weights = max(int((t.count * n).max(initial=0)) for t, n in zip(taps, extents, strict=True))
+    if weights > MAX_WEIGHTS:
         raise ValueError(
-            f"the result shrinks too much: {most} input pixels for one, at most {MAX_TAPS} can be"
+            f"the region is too large: {weights} weights along one axis, at most {MAX_WEIGHTS} "
+            "can be"
         )
     static = intern(Resample(tuple(axes), shapes.rank))
     return Node(op, static, (x,), shapes, dt.float32, x.layout, batch, x.device, tuple(taps))
 
 
-# Pixels that one output pixel may depend on, along one axis. Beyond it lie mistakes: a region of
-# interest of a billion pixels.
-MAX_TAPS = 1 << 20
+# Weights of all outputs along one axis: 1 GiB. Beyond lie mistakes, such as a region of interest of
+# a billion pixels.
+MAX_WEIGHTS = 1 << 28
 
 
 def alias(op: str, x: Node, shapes: Shapes, dtype: DType, layout: str | None) -> Node:

@@ -52,7 +52,10 @@ def render(spec: KernelSpec, name: str) -> str:
     body = [f"    {text}" for text in writer.sample_loop()]
     constants = [f"{k} = {text}" for text, k in writer.constants.items()]
     lines = [*constants, *[""] * (2 if constants else 1), f"def {name}(table, begin, end):", *body]
-    more = "".join(f"from ndd.kernels.numba_sampler import {n}\n" for n in sorted(writer.imports))
+    more = ""
+    for module, names in (("cpu_helpers", writer.helpers), ("numba_sampler", writer.imports)):
+        if names:
+            more += f"from ndd.kernels.{module} import {', '.join(sorted(names))}\n"
     return _HEADER.format(title=name, layout=layout, more=more) + "\n".join(lines) + "\n"
 
 
@@ -80,7 +83,8 @@ class Writer:
         self.names: dict[Expr, str] = {}
         self.count = 0
         self.constants: dict[str, str] = {}
-        self.imports: set[str] = set()
+        self.imports: set[str] = set()  # from numba_sampler
+        self.helpers: set[str] = set()  # from cpu_helpers
         self.fixed: dict[tuple[int, int], int] = {}  # strides of loads known in this loop
         self.order = self._analyse(self.stores)
         self.lines = LineWriter(self) if any(e.op == "bilinear" for e in self.order) else None
@@ -127,7 +131,7 @@ class Writer:
             size = " * ".join(f"n_{a}" for a in self.spec.loop_axes) or "1"
             yield f"    if {size} == 0:"
             yield "        continue"
-            self.imports.add("*")
+            self.imports |= {"as_f32"}
             yield from _indent(self.sampler.prepare(), 1)
         if self.table_source is None:
             by = 1

@@ -81,8 +81,8 @@ class LineWriter:
         offset = writer.outer_offset(slot, dict(pinned))
         run = "_run" if strides[1] == str(lanes) else ""
         name = f"bilinear_{access.dtype}_{lanes}{run}" + ("_fill" if fill else "")
-        writer.imports.add(name)
-        numbers = [f"in_{slot}", offset, *strides, h, w, f"places_{self.places[self._place(e)]}",
+        writer.helpers.add(name)
+        numbers = [f"in_{slot}", offset, *strides, f"i64({h})", f"i64({w})", f"places_{self.places[self._place(e)]}",
                    "tile_end - tile", f"line_{self.reads[e]}", *(fill or ["f32(0)"])]  # fmt: skip
         return f"{name}({', '.join(numbers)})"
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from . import cpu
+from . import cpu, cpu_helpers
 from .cache import cache_dir, digest, load_object, package_version, store_object, write_atomically
 from .spec import KernelSpec
 
@@ -93,6 +93,7 @@ def _build(spec: KernelSpec) -> CpuKernel:
     object_path = folder / f"{name}.{_machine()}.o"
     if "codegen" in os.environ.get("NDD_DEBUG", ""):
         print(source)
+    cpu_helpers.ensure(cpu_helpers.names_in(source), _machine(), _link)
     kept = load_object(object_path, source)
     if kept is None:
         write_atomically(source_path, source.encode())
@@ -107,7 +108,7 @@ def _machine() -> str:
     """Names what the object code depends on: CPU, compiler, and the primitives' own text."""
     import llvmlite.binding as llvm
 
-    own = ("numba_prims.py", "numba_sampler.py")
+    own = ("numba_prims.py", "numba_sampler.py", "cpu_helpers.py")
     primitives = "".join(Path(__file__).with_name(name).read_text() for name in own)
     features = llvm.get_host_cpu_features().flatten()
     versions = package_version("numba"), package_version("llvmlite")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from . import dtypes as dt
 from .expr import Expr, walk
 from .spec import Access
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 # Sums of up to this many rows have a loop of their own; longer ones are added in blocks of four.
 MAX_ROWS = 5
 BLOCK_ROWS = 4
-MAX_COLUMNS = 6  # likewise for the neighbours in a row
 
 
 class SamplerWriter:
@@ -33,25 +33,34 @@ class SamplerWriter:
         self.value = spec.sampler.value
         self.axes = spec.sampler.axes
         self.last = len(self.axes) - 1
-        self.lanes = spec.sampler.lanes
-        self.pitch = 4 if self.lanes == 3 else self.lanes  # elements of a pixel in the line
+        self.channels = spec.sampler.lanes
         self.row_depth = len(spec.loop_axes) - (self.axes[-1] is not None)
-        self.interleaved = all(self._runs_on(a) for a in spec.sampler_loads)
+        # Channels that lie side by side are interpolated together, others one after the other.
+        runs_on = all(self._runs_on(a, self.channels) for a in spec.sampler_loads)
+        self.lanes = self.channels if runs_on else 1
+        self.contiguous = all(self._runs_on(a, self.lanes) for a in spec.sampler_loads)
+        self.pitch = 4 if self.lanes == 3 else self.lanes  # elements of a pixel in the line
 
-    def _runs_on(self, access: Access) -> bool:
-        """Whether the lanes of all pixels in a row of an operand are one run of elements."""
+    def _runs_on(self, access: Access, lanes: int) -> bool:
+        """Whether so many lanes of all pixels in a row of an operand are one run of elements."""
         if not self._is_tapped(access):
             return True
         pixel, *lane = access.strides[self.spec.rank + self.last :]
-        return pixel == self.lanes and lane in ([], [1])
+        return pixel == lanes and (lanes == 1 or lane == [1])
 
     def _is_tapped(self, access: Access) -> bool:
         return len(access.strides) > self.spec.rank
 
     def read(self, e: Expr) -> str:
         """Source of a `sample` leaf."""
-        axis = self.axes[-1]
-        return f"row_f32(line, {'0' if axis is None else f'o_{axis}'} * {self.pitch} + {e.attr})"
+        o = "0" if self.axes[-1] is None else f"o_{self.axes[-1]}"
+        if self.lanes < self.channels:
+            return f"row_f32(line, {e.attr} * {self._n()} + {o})"
+        return f"row_f32(line, {o} * {self.pitch} + {e.attr})"
+
+    def _n(self) -> str:
+        """Pixels of a line."""
+        return "1" if self.axes[-1] is None else f"n_{self.axes[-1]}"
 
     # -- once per sample -----------------------------------------------------------------------
 
@@ -61,9 +70,12 @@ class SamplerWriter:
         for k, axis in enumerate(self.axes):
             n = "1" if axis is None else f"n_{axis}"
             numbers = ", ".join(f"tap_{what}_{k}" for what in ("step", "at", "n", "in", "count"))
-            yield f"low_{k}, high_{k} = fill_taps(first_{k}, weight_{k}, {n}, {numbers},"
+            yield f"fill_taps(first_{k}, weight_{k}, {n}, {numbers},"
             yield f"    tap_nearest_{k}, tap_base_{k}, tap_table_{k}, as_f32(tap_origin_{k}),"
             yield f"    as_f32(tap_scale_{k}), as_f32(tap_stretch_{k}))"
+            yield f"low_{k} = i64(get_i32(first_{k}, {n}))"
+            yield f"high_{k} = i64(get_i32(first_{k}, {n} + 1))"
+        self.writer.helpers |= {"fill_taps", "pad_row", f"sum_columns_{self.lanes}"}
         # columns of the input that are needed, and how often its border pixels are repeated
         last = self.last
         yield f"begin = min(max(low_{last}, 0), tap_in_{last} - 1)"
@@ -80,14 +92,58 @@ class SamplerWriter:
             o = "0" if self.axes[k] is None else f"o_{self.axes[k]}"
             yield f"at_{k} = i64(get_i32(first_{k}, {o}))"
             yield f"weights_{k} = weight_{k} + {o} * tap_count_{k} * 4"
-        if self.interleaved or self.lanes == 1:
-            yield from self._sum_rows()
+        if self.lanes == self.channels:
+            yield from self._sums("line")
         else:
-            yield f"for lane in range({self.lanes}):"
-            yield from _indent(self._sum_rows())
+            yield f"for lane in range({self.channels}):"
+            yield from _indent(self._sums(f"line + lane * 4 * {self._n()}"))
+
+    def _sums(self, line: str) -> Iterator[str]:
+        """Sum up rows, repeat the border pixels of the result, and sum up its columns."""
+        plain = self._plain_load()
+        yield from self._sum_rows() if plain is None else self._call_sum_rows(plain)
         yield "if left + right > 0:"
         yield f"    pad_row(sums, left, span, right, {self.lanes})"
-        yield from self._sum_columns()
+        k = self.last
+        numbers = f"sums, first_{k}, weight_{k}, {self._n()}, tap_count_{k}, low, {line}"
+        yield f"sum_columns_{self.lanes}({numbers})"
+
+    def _plain_load(self) -> Expr | None:
+        """The load that a tap is, if it is no more than that and its rows are contiguous."""
+        e = self.value
+        while e.op == "cast" and e.dtype is dt.float32:
+            e = e.args[0]
+        return e if e.op == "load" and self.contiguous else None
+
+    def _call_sum_rows(self, load: Expr) -> Iterator[str]:
+        """Sum up rows along the last but one dimension, for all taps of those before it."""
+        slot, last = load.attr, self.last
+        access = self.spec.loads[slot]
+        name = f"sum_rows_{access.dtype}"
+        self.writer.helpers.add(name)
+        terms = [self._outer(slot, access), f"begin * {self._stride(slot, access, last)}"]
+        scale, onto, depth = "f32(1.0)", "0", 0
+        for k in range(last - 1):  # volumes
+            yield "    " * depth + f"for tap_{k} in range(tap_count_{k}):"
+            depth += 1
+            place = f"min(max(at_{k} + tap_{k}, 0), tap_in_{k} - 1)"
+            terms.append(f"{place} * {self._stride(slot, access, k)}")
+            factors = [f"get_f32(weights_{j}, tap_{j})" for j in range(k + 1)]
+            scale, onto = " * ".join(factors), " + ".join(f"tap_{j}" for j in range(k + 1))
+        if last:
+            k = last - 1
+            rows = (
+                f"{self._stride(slot, access, k)}, at_{k}, tap_in_{k}, weights_{k}, tap_count_{k}"
+            )
+        else:  # a single row, as it is
+            yield "one = stack_256()"
+            yield "put_f32(one, 0, f32(1.0))"
+            rows = "0, 0, 1, one, 1"
+        offset = " + ".join(t for t in terms if t != "0") or "0"
+        count = f"span * {self.lanes}"
+        yield (
+            "    " * depth + f"{name}(in_{slot}, {offset}, {rows}, {scale}, {onto}, {count}, inner)"
+        )
 
     def _sum_rows(self) -> Iterator[str]:
         for rows in range(1, MAX_ROWS + 1):
@@ -107,7 +163,7 @@ class SamplerWriter:
         writer = self.writer
         e = writer.fresh("e")
         body: list[str] = []
-        total = f"row_f32(inner, {self._place(e)})" if onto else ""
+        total = f"row_f32(inner, {e})" if onto else ""
         for r in range(rows):
             weight, bases, lines = self._row(f"{start} + {r}")
             yield from lines
@@ -117,12 +173,9 @@ class SamplerWriter:
             step = f"fma_f32({weight}, {tap}, {total})" if total else f"{weight} * {tap}"
             body.append(f"{name} = {step}")
             total = name
-        yield f"for {e} in range({'span' if not self.interleaved else f'span * {self.lanes}'}):"
+        yield f"for {e} in range(span * {self.lanes}):"
         yield from _indent(body)
-        yield f"    store_f32_7(inner, {self._place(e)}, {total})"
-
-    def _place(self, e: str) -> str:
-        return e if self.interleaved or self.lanes == 1 else f"{e} * {self.lanes} + lane"
+        yield f"    store_f32_7(inner, {e}, {total})"
 
     def _row(self, t: str) -> tuple[str, dict[int, str], list[str]]:
         """(weight, where the row begins in each operand, lines) of row number `t`."""
@@ -149,9 +202,7 @@ class SamplerWriter:
                 continue
             slot = load.attr
             access = self.spec.loads[slot]
-            terms = [self.writer.outer_offset(slot, {})]
-            if not self.interleaved and len(access.strides) > self.spec.rank + self.last + 1:
-                terms.append(f"lane * {self._stride(slot, access, self.last + 1)}")
+            terms = [self._outer(slot, access)]
             for k, tap in enumerate(taps):
                 stride = self._stride(slot, access, k)
                 terms.append(f"min(max(at_{k} + {tap}, 0), tap_in_{k} - 1) * {stride}")
@@ -159,6 +210,13 @@ class SamplerWriter:
             bases[slot] = fresh("b")
             lines.append(f"{bases[slot]} = {' + '.join(terms)}")
         return weight, bases, lines
+
+    def _outer(self, slot: int, access: Access) -> str:
+        """Where an operand begins at the output's position, for the channel at hand."""
+        offset = self.writer.outer_offset(slot, {})
+        if self.lanes == self.channels:
+            return offset
+        return f"{offset} + lane * {self._stride(slot, access, self.last + 1)}"
 
     def _stride(self, slot: int, access: Access, k: int) -> str:
         axis = self.spec.rank + k
@@ -174,7 +232,7 @@ class SamplerWriter:
             if x.op == "load" and x.attr in bases:
                 slot = x.attr
                 by = self._stride(slot, self.spec.loads[slot], self.last)
-                where = e if self.interleaved or by == "1" else f"{e} * {by}"
+                where = e if self.contiguous else f"{e} * {by}"
                 text = f"load_{x.dtype}(in_{slot}, {bases[slot]} + {where})"
             elif x.op == "load":
                 text = f"load_{x.dtype}(in_{x.attr}, {self.writer.outer_offset(x.attr, {})})"
@@ -182,16 +240,6 @@ class SamplerWriter:
                 text = self.writer.print(x)
             lines.append(self.writer.assign(x, text))
         return lines, self.writer.ref(self.value)
-
-    def _sum_columns(self) -> Iterator[str]:
-        k, axis = self.last, self.axes[-1]
-        n = "1" if axis is None else f"n_{axis}"
-        numbers = f"sums, first_{k}, weight_{k}, {n}, tap_count_{k}, low, line"
-        for columns in range(1, MAX_COLUMNS + 1):
-            yield f"{'if' if columns == 1 else 'elif'} tap_count_{k} == {columns}:"
-            yield f"    sum_columns_{self.lanes}_{columns}({numbers})"
-        yield "else:"
-        yield f"    sum_columns_{self.lanes}_0({numbers})"
 
 
 def _indent(lines: Iterator[str] | list[str], by: int = 1) -> Iterator[str]:

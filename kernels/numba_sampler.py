@@ -5,6 +5,8 @@ Imported only when something is compiled.
 
 from __future__ import annotations
 
+import inspect
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,12 +46,11 @@ def _fma(builder: Any, kind: ir.Type) -> Any:
     return cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{name}")
 
 
-@njit
 def fill_taps(  # type: ignore[no-untyped-def]
     first, weight, n, step, at, n_out, n_in, count, nearest, base, table, origin, scale, stretch
 ):
-    """First taps (i32) and weights (f32) of outputs 0 … n-1, at positions step * o + at; and the
-    range of all taps. They may lie beyond a border. See kernels/taps.py.
+    """First taps (i32) and weights (f32) of outputs 0 … n-1, at positions step * o + at; and, behind
+    the first taps, the range of all taps. They may lie beyond a border. See kernels/taps.py.
     """
     lowest, highest = n_in, -count
     # far outside all taps are the border pixel, and an integer holds the position
@@ -80,10 +81,10 @@ def fill_taps(  # type: ignore[no-untyped-def]
         start = min(max(base + whole, -count), n_in)
         _put_i32(first, o, np.int32(start))
         lowest, highest = min(lowest, start), max(highest, start + count)
-    return lowest, highest
+    _put_i32(first, n, np.int32(lowest))
+    _put_i32(first, n + 1, np.int32(highest))
 
 
-@njit
 def pad_row(row, left, span, right, lanes):  # type: ignore[no-untyped-def]
     """Repeat the first pixel of a row `left` times before it, and the last one `right` times."""
     for k in range(left * lanes):
@@ -210,9 +211,65 @@ def _load(builder: Any, place: Any, vector: ir.Type) -> Any:
     return value
 
 
-for _lanes in (1, 2, 3, 4):
-    for _columns in range(7):
-        globals()[f"sum_columns_{_lanes}_{_columns}"] = _make_sum(_lanes, _columns)
+def _sum_columns(lanes: int) -> Any:
+    """`count` neighbours of a row, weighted, for all pixels of a line."""
+    sums = [_make_sum(lanes, columns) for columns in range(MAX_COLUMNS + 1)]
+    anything, one, two, three, four, five, six = sums
+
+    def sum_columns(row, first, weight, n, count, begin, line):  # type: ignore[no-untyped-def]
+        if count == 1:
+            one(row, first, weight, n, count, begin, line)
+        elif count == 2:
+            two(row, first, weight, n, count, begin, line)
+        elif count == 3:
+            three(row, first, weight, n, count, begin, line)
+        elif count == 4:
+            four(row, first, weight, n, count, begin, line)
+        elif count == 5:
+            five(row, first, weight, n, count, begin, line)
+        elif count == 6:
+            six(row, first, weight, n, count, begin, line)
+        else:
+            anything(row, first, weight, n, count, begin, line)
+
+    return sum_columns
+
+
+MAX_COLUMNS, MAX_ROWS = 6, 5
+
+
+def _sum_rows(dtype: DType) -> Any:
+    """The weighted sum of neighbouring rows of contiguous elements, in float32.
+
+    Row t of `count` is number first + t, clamped to the n_in rows there are; its weight is
+    scale * weights[t]. It is written to `sums`, or added if `onto`. Up to five rows make one loop.
+    """
+    lines = [
+        "def sum_rows(src, offset, stride, first, n_in, weights, count, scale, onto, n, sums):"
+    ]
+    lines += ["    t = 0", "    while t < count:", "        left = count - t"]
+    for rows in range(MAX_ROWS, 0, -1):
+        for onto in (True, False):
+            test = f"left >= {rows} and " if rows == MAX_ROWS else f"left == {rows} and "
+            keyword = "if" if rows == MAX_ROWS and onto else "elif"
+            lines.append(f"        {keyword} {test}{'' if onto else 'not '}(onto or t > 0):")
+            for r in range(rows):
+                place = f"min(max(first + t + {r}, 0), n_in - 1)"
+                lines.append(f"            b{r} = offset + {place} * stride")
+                lines.append(f"            w{r} = get_f32(weights, t + {r}) * scale")
+            lines.append("            for e in range(n):")
+            total = "row_f32(sums, e)" if onto else ""
+            for r in range(rows):
+                value = f"widen(load(src, b{r} + e))"
+                total = f"fma_f32(w{r}, {value}, {total})" if total else f"w{r} * {value}"
+            lines.append(f"                store(sums, e, {total})")
+    lines.append(f"        t += min(left, {MAX_ROWS})")
+    names = {
+        "load": getattr(prims, f"load_{dtype}"), "widen": _make_widen(dtype), "store": _store_f32,
+        "get_f32": _get_f32, "row_f32": prims.row_f32, "fma_f32": fma_f32,
+    }  # fmt: skip
+    exec("\n".join(lines), names)
+    return names["sum_rows"]
 
 
 LINES_AHEAD = 4
@@ -427,7 +484,6 @@ def _make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
             y, x = np.int64(_get_i32(places, i)), np.int64(_get_i32(places, i + TILE_COLUMNS))
             _prefetch(base + (offset + y * sy + x * sx + ahead) * size)
 
-    @njit
     def bilinear(base, offset, sy, sx, height, width, places, n, line, fill):  # type: ignore[no-untyped-def]
         h, w = np.int64(height), np.int64(width)
         y0, y1 = _range(places, n)
@@ -446,11 +502,41 @@ def _make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
     return bilinear
 
 
-def __getattr__(name: str) -> Any:
-    """`bilinear_u8_3_run`, …: made when a kernel first asks for one."""
-    parts = name.split("_")
-    if parts[0] != "bilinear":
+# -- helpers --------------------------------------------------------------------------------------
+
+_FLOATS = {"origin", "scale", "stretch", "fill"}  # all other arguments are addresses and numbers
+
+
+@lru_cache(maxsize=None)
+def helper(name: str) -> tuple[Any, Any]:
+    """A function by its name (`sum_rows_u8`, `bilinear_u8_3_run`, …) and its type."""
+    kind, *rest = name.split("_")
+    if name in ("fill_taps", "pad_row"):
+        function = globals()[name]
+    elif name.startswith("sum_columns"):
+        function = _sum_columns(int(rest[1]))
+    elif name.startswith("sum_rows"):
+        function = _sum_rows(DType.parse(rest[1]))
+    elif kind == "bilinear":
+        parts = (DType.parse(rest[0]), int(rest[1]), "fill" in rest, "run" in rest)
+        function = _make_bilinear(*parts)
+    else:
         raise AttributeError(name)
-    made = _make_bilinear(DType.parse(parts[1]), int(parts[2]), "fill" in parts, "run" in parts)
-    globals()[name] = made
-    return made
+    arguments = inspect.signature(function).parameters
+    kinds = [types.float32 if a in _FLOATS else types.int64 for a in arguments]
+    return function, types.void(*kinds)
+
+
+def external(symbol: str, signature: Any) -> Any:
+    """The call of a native function that the linker knows, inside of a kernel."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        function = ir.FunctionType(ir.VoidType(), [a.type for a in args])
+        builder.call(cgutils.get_or_insert_function(builder.module, function, symbol), args)
+        return context.get_dummy_value()
+
+    names = ", ".join(f"a{k}" for k in range(len(signature.args)))
+    source = f"def call(typingctx, {names}):\n    return signature, codegen\n"
+    namespace = {"signature": signature, "codegen": codegen}
+    exec(source, namespace)
+    return intrinsic(namespace["call"])

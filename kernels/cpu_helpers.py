@@ -1,0 +1,67 @@
+"""Functions that many CPU kernels call, compiled once for all of them.
+
+Interpolation needs long loops in many versions. Inside of every kernel they would be most of what
+it costs to compile (2.5 s instead of 0.6 s for a resize); so kernels call them, a few times a line.
+They are native functions with object files of their own, found by name when a kernel is linked.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .cache import cache_dir, load_object, store_object
+
+_lock = threading.RLock()
+_loaded: dict[str, Any] = {}  # name → the engine that owns its code
+_IMPORT = re.compile(r"^from ndd\.kernels\.cpu_helpers import (.+)$", re.MULTILINE)
+
+
+def names_in(source: str) -> list[str]:
+    """The helpers that a generated kernel calls."""
+    return [name for line in _IMPORT.findall(source) for name in line.split(", ")]
+
+
+def ensure(
+    names: Iterable[str], machine: str, link: Callable[[str, bytes], tuple[Any, int]]
+) -> None:
+    """Make helpers known to the linker: from disk, or compiled now."""
+    import llvmlite.binding as llvm
+
+    for name in names:
+        with _lock:
+            if name in _loaded:
+                continue
+            path = cache_dir() / "cpu" / f"helper_{name}.{machine}.o"
+            kept = load_object(path, name)
+            if kept is None:
+                kept = _compile(name)
+                store_object(path, name, *kept)
+            engine, address = link(*kept)
+            llvm.add_symbol(_symbol(name), address)
+            _loaded[name] = engine
+
+
+def _symbol(name: str) -> str:
+    return f"ndd_{name}"
+
+
+def _compile(name: str) -> tuple[str, bytes]:
+    from numba import cfunc
+
+    from . import numba_sampler
+
+    function, signature = numba_sampler.helper(name)
+    compiled = cfunc(signature, error_model="numpy")(function)
+    return compiled._wrapper_name, compiled._library._get_compiled_object()
+
+
+def __getattr__(name: str) -> Any:
+    """The call of a helper, for generated kernels."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    from . import numba_sampler
+
+    return numba_sampler.external(_symbol(name), numba_sampler.helper(name)[1])
