@@ -82,8 +82,10 @@ class LineWriter:
         run = "_run" if strides[1] == str(lanes) else ""
         name = f"bilinear_{access.dtype}_{lanes}{run}" + ("_fill" if fill else "")
         writer.helpers.add(name)
-        numbers = [f"in_{slot}", offset, *strides, f"i64({h})", f"i64({w})", f"places_{self.places[self._place(e)]}",
-                   "tile_end - tile", f"line_{self.reads[e]}", *(fill or ["f32(0)"])]  # fmt: skip
+        places = f"places_{self.places[self._place(e)]}"
+        extents = [f"i64({h})", f"i64({w})"]
+        lines = [places, "tile_end - tile", f"line_{self.reads[e]}"]
+        numbers = [f"in_{slot}", offset, *strides, *extents, *lines, *(fill or ["f32(0)"])]
         return f"{name}({', '.join(numbers)})"
 
     def read_lane(self, e: Expr) -> str:

@@ -49,8 +49,8 @@ def _fma(builder: Any, kind: ir.Type) -> Any:
 def fill_taps(  # type: ignore[no-untyped-def]
     first, weight, n, step, at, n_out, n_in, count, nearest, base, table, origin, scale, stretch
 ):
-    """First taps (i32) and weights (f32) of outputs 0 … n-1, at positions step * o + at; and, behind
-    the first taps, the range of all taps. They may lie beyond a border. See kernels/taps.py.
+    """First taps (i32) and weights (f32) of outputs 0 … n-1, at positions step * o + at; behind the
+    first taps, the range of all of them. They may lie beyond a border. See kernels/taps.py.
     """
     lowest, highest = n_in, -count
     # far outside all taps are the border pixel, and an integer holds the position
