@@ -14,6 +14,7 @@ from .context import (
     set_default_stream,
     set_num_threads,
 )
+from .decoders import imread
 from .device import Device, device
 from .explain import explain
 from .external_source import ExternalSource
@@ -63,7 +64,7 @@ from .ops.creation import (
     zeros,
     zeros_like,
 )
-from .ops.decoders import imread, peek_image_shape
+from .ops.decoders import peek_image_shape
 from .ops.displace import jitter, sphere, water
 from .ops.geometry import crop, flip, pad, slice, transpose
 from .ops.masks import coord_flip, coord_transform, grid_mask, lookup_table, one_hot

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from .kernels.dtypes import DALIImageType, DALIInterpType
-from . import experimental as experimental, math as math, random as random, transforms as transforms, types as types
+from . import checkpoint as checkpoint, decoders as decoders, experimental as experimental, io as io, math as math, random as random, readers as readers, transforms as transforms, types as types
 from .batch import Batch as Batch, as_batch as as_batch, batch as batch
 from .context import EvalContext as EvalContext, EvalMode as EvalMode, get_current_stream as get_current_stream, get_default_stream as get_default_stream, get_num_threads as get_num_threads, set_current_stream as set_current_stream, set_default_stream as set_default_stream, set_num_threads as set_num_threads
+from .decoders import imread as imread
 from .device import Device as Device, device as device
 from .explain import explain as explain
+from .external_source import ExternalSource as ExternalSource
 from .kernels.dtypes import DataType as DataType, DType as DType, ImageType as ImageType, InterpType as InterpType, bfloat16 as bfloat16, dtype as dtype, float16 as float16, float32 as float32, float64 as float64, int8 as int8, int16 as int16, int32 as int32, int64 as int64, type_id as type_id, uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64
 from .kernels.dtypes import bool_ as bool
 from .kernels.streams import Stream as Stream, stream as stream
@@ -158,6 +160,10 @@ def pad(input: TensorLike, *, align: int | Sequence[int] | Value | None = None, 
 
 def paste(input: TensorLike, *, fill_value: Sequence[int], min_canvas_size: float | Value | None = 0.0, n_channels: int | None = 3, paste_x: float | Value | None = 0.5, paste_y: float | Value | None = 0.5, ratio: float | Value, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
     """Put images on a larger canvas of one colour."""
+    ...
+
+def peek_image_shape(input: TensorLike, *, adjust_orientation: _bool | None = True, dtype: DTypeLike | None = ..., image_type: DALIImageType | None = ..., batch_size: int | None = None, device: DeviceLike | None = None) -> Any:
+    """Height, width and channels of encoded images, from their headers."""
     ...
 
 def permute_batch(input: TensorLike, *, indices: int | Sequence[int] | Value, batch_size: int | None = None, device: DeviceLike | None = None) -> Any:

@@ -135,13 +135,15 @@ def _build(
     everything = [*nodes, *(a for a in arguments.values() if isinstance(a, Node))]
     count = _batch_count(everything, batch_size)
     nodes = nodes[: len(inputs)]
-    if ordinal is not None:
+    if ordinal is not None and not op.mixed:
         nodes = [_on(n, ordinal) for n in nodes]
         arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
     if nodes:
         nodes[0] = _check_data(op, nodes[0])
     if not op.data:
         arguments |= {"count": count, "ordinal": ordinal}
+    elif op.mixed:
+        arguments["ordinal"] = ordinal
     if op.kind == "pointwise":
         return _pointwise(op, nodes, arguments, count)
     return _graph(op, nodes, arguments, count)
@@ -461,12 +463,18 @@ def _static(p: Param, value: Any) -> Any:
     if kind in ("ints", "floats"):
         convert_to = int if kind == "ints" else float
         items = value if isinstance(value, (list, tuple)) else [value]
-        return tuple(convert_to(v) for v in items)
+        return tuple(_static_number(p, convert_to, v) for v in items)
     if kind in (int, float, bool):
         if isinstance(value, (list, tuple, str)):
             raise TypeError(f"argument `{p.name}` must be a number, got {type(value).__name__}")
-        return kind(value)
+        return _static_number(p, kind, value)
     return value
+
+
+def _static_number(p: Param, kind: Any, value: Any) -> Any:
+    if kind is int and isinstance(value, (float, int)) and not abs(value) < 2**63:
+        raise ValueError(f"argument `{p.name}` must be a 64-bit integer, got {value:g}")
+    return kind(value)
 
 
 def _enum(p: Param, value: Any) -> Any:

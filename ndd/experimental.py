@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from . import decoders
+from . import decoders  # noqa: F401  (the old name of it)
 from .ops import perspective, resize  # noqa: F401  (its ops are collected below)
-from .ops.decoders import peek_image_shape
+from .ops.decoders import peek_image_shape  # noqa: F401
 from .schema import OPS
 
 _PREFIX = "experimental."

@@ -108,6 +108,7 @@ class OpDef:
     out: Any = "same"  # pointwise: type of the result if `dtype` is not given
     rejects: tuple[DType, ...] = ()
     needs_channels: int | None = None
+    mixed: bool = False  # inputs stay in host memory whatever the device; the body gets `ordinal`
     sample: str = ""  # an example call for the docs and the tests
     public: Any = field(default=None, repr=False)
     known_calls: dict[Any, Any] = field(default_factory=dict, repr=False)

@@ -1,0 +1,30 @@
+"""Decoders: from the bytes of files to images and arrays.
+
+>>> import ndd
+>>> ndd.decoders.get_max_pixels() == 2**28
+True
+"""
+
+from __future__ import annotations
+
+from .codec import get_max_pixels, set_max_pixels
+from .ops.decoders import (
+    errors,
+    image,
+    image_crop,
+    image_random_crop,
+    image_slice,
+    numpy,
+)
+from .ops.decoders import imread as imread  # for `ndd.imread`
+
+__all__ = [
+    "errors",
+    "get_max_pixels",
+    "image",
+    "image_crop",
+    "image_random_crop",
+    "image_slice",
+    "numpy",
+    "set_max_pixels",
+]

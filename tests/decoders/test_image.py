@@ -1,0 +1,467 @@
+"""Image decoders: the oracle's pixels for every format, option and region; errors; damaged files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ndd
+from tests.conformance.modes import MODES, error_everywhere, same_everywhere
+from tests.conformance.oracle import ndd_call, oracle_call
+from tests.decoders.fixtures import as_bytes, files, photo, with_exif
+from tests.helpers import ROOT, arrays, assert_same, line_of, run_python
+
+NAMES = tuple(files())
+COLOURS = ("RGB", "BGR", "GRAY", "YCbCr", "ANY_DATA")
+TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")
+# Upstream crashes on the first one and refuses the others, and so do we (but for the crash).
+NOT_AS_THEY_ARE = ("jpeg_cmyk", "jpeg_ycck", "png_grey_alpha", "png_16_grey_alpha", "bmp_alpha")
+
+
+def encoded(*names: str) -> ndd.Batch:
+    return ndd.batch([as_bytes(files()[name]) for name in names])
+
+
+def one(name: str) -> ndd.Tensor:
+    return ndd.tensor(as_bytes(files()[name]))
+
+
+def check(op: str, *names: str, **arguments: Any) -> None:
+    """Both libraries give the same bits."""
+    inputs = [as_bytes(files()[name]) for name in names]
+    (ours,) = ndd_call(op, inputs, **arguments)
+    (theirs,) = oracle_call(op, inputs, **arguments)
+    where = f"{op} {names} {arguments}"
+    assert (ours.dtype, ours.layout, ours.batch) == (theirs.dtype, theirs.layout, True), where
+    assert_same(ours.arrays, theirs.arrays, where)
+
+
+# -- pixels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_format_in_every_colour_space(name: str) -> None:
+    for colour in COLOURS:
+        if colour == "ANY_DATA" and name in (*NOT_AS_THEY_ARE, "jpeg_grey"):
+            continue
+        check("decoders.image", name, output_type=colour)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_type(dtype: str) -> None:
+    for name in ("jpeg", "png_16", "tiff_float", "png_1bit", "jpeg_cmyk", "jp2_16"):
+        for colour in ("RGB", "GRAY", "YCbCr"):
+            check("decoders.image", name, output_type=colour, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_samples_of_different_types_in_one_batch(dtype: str) -> None:
+    for colour in ("RGB", "GRAY", "YCbCr"):
+        check("decoders.image", "jpeg", "png_16", "tiff_float", output_type=colour, dtype=dtype)
+
+
+def test_samples_with_different_channels() -> None:
+    names = ("png", "png_grey", "png_alpha", "png_16_alpha")
+    check("decoders.image", *names, output_type="ANY_DATA")
+    shapes = [t.shape for t in ndd.decoders.image(encoded(*names), output_type="ANY_DATA")]
+    assert [s[2] for s in shapes] == [3, 1, 4, 4]
+
+
+def test_grey_jpeg_as_it_is() -> None:
+    # where upstream 2.4.0 crashes
+    grey = ndd.decoders.image(one("jpeg_grey"), output_type="ANY_DATA")
+    assert_same(grey, ndd.decoders.image(one("jpeg_grey"), output_type="GRAY"))
+
+
+@pytest.mark.parametrize("name", NOT_AS_THEY_ARE)
+def test_kinds_without_a_plain_form(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be decoded as ANY_DATA"):
+        ndd.decoders.image(one(name), output_type="ANY_DATA").evaluate()
+
+
+def test_jpeg_options() -> None:
+    for name in ("jpeg", "jpeg_progressive", "jpeg_422", "jpeg_exif1"):
+        for flag in (True, False):
+            check("decoders.image", name, use_fast_idct=flag)
+            check("decoders.image", name, jpeg_fancy_upsampling=flag)
+    fast = ndd.decoders.image(one("jpeg"), use_fast_idct=True)
+    assert not np.array_equal(fast, ndd.decoders.image(one("jpeg")))
+
+
+def test_orientation() -> None:
+    turned = [f"jpeg_exif{k}" for k in range(1, 9)]
+    turned += ["jpeg_exif6_big", "png_exif6", "tiff_exif3", "tiff_exif6"]
+    for flag in (True, False):
+        check("decoders.image", *turned, adjust_orientation=flag)
+        check("peek_image_shape", *turned, adjust_orientation=flag)
+    assert ndd.decoders.image(one("jpeg_exif6")).shape == (53, 37, 3)
+
+
+def test_orientations_that_mean_nothing() -> None:
+    plain = ndd.decoders.image(one("jpeg"))
+    for orientation in (0, 9, 65535):
+        data = as_bytes(with_exif(files()["jpeg"], orientation))
+        assert_same(ndd.decoders.image(ndd.tensor(data)), plain)
+
+
+def test_arguments_of_upstream_are_accepted() -> None:
+    unused = {"affine": False, "cache_size": 100, "cache_type": "threshold", "cache_debug": False,
+              "cache_threshold": 5, "cache_batch_copy": True, "device_memory_padding": 0,
+              "device_memory_padding_jpeg2k": 0, "host_memory_padding": 0,
+              "host_memory_padding_jpeg2k": 0, "hw_decoder_load": 0.5, "split_stages": True,
+              "hybrid_huffman_threshold": 10, "memory_stats": True, "preallocate_height_hint": 5,
+              "preallocate_width_hint": 5, "use_chunk_allocator": True}  # fmt: skip
+    assert_same(ndd.decoders.image(one("jpeg"), **unused), ndd.decoders.image(one("jpeg")))
+
+
+def test_old_names() -> None:
+    assert ndd.experimental.decoders.image is ndd.decoders.image
+    assert ndd.experimental.peek_image_shape is ndd.peek_image_shape
+
+
+# -- regions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_region_equals_a_crop(name: str) -> None:
+    whole = np.array(ndd.decoders.image(one(name)))
+    height, width = whole.shape[:2]
+    rng = np.random.default_rng(0)
+    corners = [(0, 0, 1, 1), (0, 0, height, 1), (height - 1, width - 1, height, width)]
+    for _ in range(20):
+        top, left = rng.integers(0, height), rng.integers(0, width)
+        corners.append((top, left, rng.integers(top, height) + 1, rng.integers(left, width) + 1))
+    starts = ndd.batch([np.array([left, top], np.int32) for top, left, _, _ in corners])
+    ends = ndd.batch([np.array([right, bottom], np.int32) for _, _, bottom, right in corners])
+    batch = ndd.batch([as_bytes(files()[name])] * len(corners))
+    got = arrays(ndd.decoders.image_slice(batch, start=starts, end=ends))
+    assert_same(got, [whole[t:b, left:r] for t, left, b, r in corners], name)
+
+
+def test_image_crop() -> None:
+    names = ("jpeg", "jpeg_exif6", "png_16", "jpeg_exif3")
+    check("decoders.image_crop", *names, crop=[20, 30], crop_pos_x=0.1, crop_pos_y=0.9)
+    check("decoders.image_crop", *names, crop=[7.6, 3.2], dtype="float32", output_type="YCbCr")
+    check("decoders.image_crop", *names, crop_h=10, crop_w=0, rounding="truncate")
+    check("decoders.image_crop", *names, use_fast_idct=True, crop=[1, 20, 30])
+    check("decoders.image_crop", "jpeg")
+
+
+def test_image_slice() -> None:
+    names = ("jpeg", "jpeg_exif6", "bmp")
+    check("decoders.image_slice", *names, start=[5, 6], shape=[20, 10])
+    check("decoders.image_slice", *names, rel_start=[0.1, 0.2], rel_end=[0.5, 0.9])
+    check("decoders.image_slice", *names, start=[3], end=[9], axis_names="H")
+    check("decoders.image_slice", *names, start=[3], end=[9], axes=[-1])
+    batch = encoded(*names)
+    anchor, shape = np.array([0.1, 0.2], np.float32), np.array([0.5, 0.5], np.float32)
+    assert_same(
+        ndd.decoders.image_slice(batch, anchor, shape),
+        ndd.slice(ndd.decoders.image(batch), anchor, shape),
+    )
+
+
+def test_image_random_crop() -> None:
+    batch = encoded("jpeg", "png", "jpeg_exif6")
+
+    def draw(seed: int) -> ndd.Batch:
+        return ndd.decoders.image_random_crop(batch, rng=ndd.random.RNG(seed=seed))
+
+    shapes = ndd.peek_image_shape(batch)
+    anchor, shape = ndd.random_crop_generator(shapes, rng=ndd.random.RNG(seed=5))
+    assert_same(draw(5), ndd.slice(ndd.decoders.image(batch), anchor, shape, axis_names="HW"))
+    assert_same(draw(5), draw(5))
+    assert draw(5).shape != draw(6).shape
+
+
+def test_peek_image_shape() -> None:
+    for colour in COLOURS:
+        check("peek_image_shape", "jpeg", "png_alpha", "jpeg_grey", image_type=colour)
+    for dtype in ("int32", "uint32", "int64", "uint64", "float32", "float64"):
+        check("peek_image_shape", "jpeg", dtype=dtype)
+
+
+# -- as a node -----------------------------------------------------------------------------------
+
+
+def test_shapes_are_known_before_decoding() -> None:
+    with ndd.EvalMode.deferred:
+        x = ndd.decoders.image(encoded("jpeg", "png_grey"), output_type="GRAY", dtype=ndd.float32)
+        assert (x.shape, x.dtype, x.layout) == ([(37, 53, 1)] * 2, ndd.float32, "HWC")
+        assert x._node.storage is None
+
+
+def test_the_same_bits_in_every_mode() -> None:
+    same_everywhere(
+        lambda: ndd.flip(
+            ndd.decoders.image(encoded("jpeg", "jpeg_exif6", "png"), dtype=ndd.float32)
+        )
+    )
+
+
+def test_conversions_fuse_with_what_follows() -> None:
+    x = ndd.decoders.image(encoded("jpeg", "png"), output_type="YCbCr", dtype=ndd.float32)
+    y = ndd.flip(x) * 2.0
+    del x
+    assert len(ndd.explain(y).kernels) == 1
+
+
+def test_on_the_simulated_gpu() -> None:
+    out = run_python(
+        """
+        import numpy as np
+        import ndd
+        from tests.decoders.fixtures import as_bytes, files
+        data = ndd.batch([as_bytes(files()[n]) for n in ("jpeg", "png_16")])
+        for options in ({}, {"output_type": "YCbCr", "dtype": ndd.float32}):
+            x = ndd.decoders.image(data, device="gpu", **options)
+            assert x.device.device_type == "gpu"
+            for a, b in zip(x.cpu(), ndd.decoders.image(data, **options), strict=True):
+                assert np.array_equal(a, b)
+        x = ndd.decoders.image_crop(data, crop=[4, 5], device="gpu")
+        print(x.device, x.shape)
+        """,
+        NDD_GPU="simulate",
+    )
+    assert out == "gpu:0 [(4, 5, 3), (4, 5, 3)]"
+
+
+def test_threads_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = encoded(*(n for n in NAMES if n != "pnm_text"))
+    with ndd.EvalContext(num_threads=1):
+        first = ndd.decoders.image(batch).evaluate()
+    with ndd.EvalContext(num_threads=8):
+        assert_same(ndd.decoders.image(batch), first)
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def test_imread(tmp_path: Path) -> None:
+    for name in ("jpeg", "png_grey"):
+        (tmp_path / name).write_bytes(files()[name])
+    picture = ndd.imread(tmp_path / "jpeg")
+    assert isinstance(picture, ndd.Tensor)
+    assert_same(picture, ndd.decoders.image(one("jpeg")))
+    paths = [str(tmp_path / "jpeg"), tmp_path / "png_grey"]
+    both = ndd.imread(paths, output_type="GRAY", dtype=ndd.float32)
+    wanted = ndd.decoders.image(encoded("jpeg", "png_grey"), output_type="GRAY", dtype=ndd.float32)
+    assert_same(both, wanted)
+    with pytest.raises(FileNotFoundError, match=r"imread: cannot read .*nothing\.jpg") as caught:
+        ndd.imread(str(tmp_path / "nothing.jpg"))
+    assert line_of(caught.value).startswith("test_image.py:")
+    with pytest.raises(ValueError, match="imread: no files"):
+        ndd.imread([])
+
+
+def test_numpy_files(tmp_path: Path) -> None:
+    def saved(array: Any) -> Any:
+        np.save(tmp_path / "x.npy", array)
+        return as_bytes((tmp_path / "x.npy").read_bytes())
+
+    plain = np.arange(12, dtype=np.float32).reshape(3, 4) / 2
+    batch = ndd.batch([saved(plain), saved(np.asfortranarray(plain[:2]))])
+    assert_same(ndd.decoders.numpy(batch), [plain, plain[:2]])
+    (theirs,) = oracle_call("decoders.numpy", [saved(plain)], dtype="uint8")
+    assert_same(ndd.decoders.numpy(ndd.batch([saved(plain)]), dtype=ndd.uint8), theirs.arrays)
+    for array in (np.int64(3), np.zeros((0, 3)), plain.astype(">f4"), np.array([True, False])):
+        got = np.asarray(ndd.decoders.numpy(ndd.tensor(saved(array))))
+        np.testing.assert_array_equal(got, array)
+    bad = {
+        "the data ends before": saved(plain)[:-1],
+        "arrays of object are not supported": as_bytes(
+            b"\x93NUMPY\x01\x00\x46\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
+            + b" " * 14 + b"\n"
+        ),
+        "are not a .npy file": as_bytes(b"nonsense"),
+    }  # fmt: skip
+    for text, data in bad.items():
+        with pytest.raises(ValueError, match=f"decoders.numpy: sample 0: .*{text}"):
+            ndd.decoders.numpy(ndd.tensor(data))
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def broken(name: str = "jpeg") -> Any:
+    """A file whose header is sound and whose pixels are cut off."""
+    return as_bytes(files()[name][: len(files()[name]) * 3 // 4])
+
+
+def named(batch: ndd.Batch, *sources: str) -> ndd.Batch:
+    batch._node.source_info = list(sources)
+    return batch
+
+
+def test_no_image() -> None:
+    bad = ndd.batch([as_bytes(files()["jpeg"]), as_bytes(b"hello, world")])
+    text = "decoders.image: sample 1: 12 bytes that begin with b'hello, w' are not an image"
+    error_everywhere(ValueError, text, lambda: ndd.decoders.image(bad))
+    named(bad, "a.jpg", "b/c.jpg")
+    error_everywhere(ValueError, "sample 1 (b/c.jpg): 12 bytes", lambda: ndd.decoders.image(bad))
+    empty = ndd.tensor(np.zeros(0, np.uint8))
+    error_everywhere(ValueError, "sample 0: there is no data", lambda: ndd.decoders.image(empty))
+
+
+def test_damaged_pixels() -> None:
+    bad = named(ndd.batch([as_bytes(files()["jpeg"]), broken()]), "a.jpg", "b.jpg")
+    messages = set()
+    for mode in MODES:
+        with mode, pytest.raises(ValueError) as caught:
+            ndd.decoders.image(bad, dtype=ndd.float32).evaluate()
+        messages.add(str(caught.value))
+        assert line_of(caught.value).startswith("test_image.py:")
+        assert ndd.decoders.image(one("png")).evaluate().shape == (37, 53, 3)
+    (message,) = messages
+    text = "decoders.image: sample 1 (b.jpg, jpeg): its pixels cannot be decoded as RGB"
+    assert message.startswith(text)
+
+
+def test_wrong_arguments() -> None:
+    jpeg = one("jpeg")
+    error_everywhere(
+        TypeError, "encoded data must be one-dimensional uint8",
+        lambda: ndd.decoders.image(ndd.zeros(shape=[4, 4], dtype=ndd.uint8)),
+    )  # fmt: skip
+    error_everywhere(
+        TypeError, "`dtype` must be one of", lambda: ndd.decoders.image(jpeg, dtype=ndd.float64)
+    )
+    error_everywhere(
+        ValueError, "`on_error` must be", lambda: ndd.decoders.image(jpeg, on_error="ignore")
+    )
+    error_everywhere(
+        ValueError, 'use device="gpu"', lambda: ndd.decoders.image(jpeg, device="mixed")
+    )
+    error_everywhere(
+        ValueError, "the window [-2…38, 12…42] leaves the image of 37x53 pixels: sample 0",
+        lambda: ndd.decoders.image_crop(jpeg, crop=[40, 30]),
+    )  # fmt: skip
+    error_everywhere(
+        ValueError, "leaves the image of 37x53 pixels",
+        lambda: ndd.decoders.image_slice(jpeg, start=[5, 6], shape=[200, 10]),
+    )  # fmt: skip
+    error_everywhere(
+        ValueError, "axis 2 is out of range",
+        lambda: ndd.decoders.image_slice(jpeg, start=[0], shape=[1], axes=[2]),
+    )  # fmt: skip
+
+
+def test_too_many_pixels() -> None:
+    before = ndd.decoders.get_max_pixels()
+    assert before == 2**28
+    try:
+        ndd.decoders.set_max_pixels(37 * 53 - 1)
+        with pytest.raises(ValueError, match="tells 37x53 pixels, more than the limit of 1960"):
+            ndd.decoders.image(one("jpeg"))
+        ndd.decoders.set_max_pixels(37 * 53)
+        assert ndd.decoders.image(one("jpeg")).shape == (37, 53, 3)
+    finally:
+        ndd.decoders.set_max_pixels(before)
+    with pytest.raises(ValueError, match="a positive integer is needed, got 0"):
+        ndd.decoders.set_max_pixels(0)
+    # 65500×65500 pixels are promised by a header of a few bytes
+    bomb = as_bytes(b"P6 65500 65500 255\n" + bytes(64))
+    with pytest.raises(ValueError, match="more than the limit of 268435456"):
+        ndd.decoders.image(ndd.tensor(bomb))
+
+
+class TestOnError:
+    """What is done with samples that cannot be decoded."""
+
+    batch_of = ("jpeg", "png")
+
+    @pytest.fixture(autouse=True)
+    def empty_ledger(self) -> None:
+        ndd.decoders.errors.__init__()
+
+    def batch(self) -> ndd.Batch:
+        good = [as_bytes(files()[n]) for n in self.batch_of]
+        nothing = as_bytes(b"nothing at all")
+        return named(ndd.batch([broken(), good[0], nothing, good[1]]), *"abcd")
+
+    def ledger(self) -> list[tuple[str, int]]:
+        return sorted((e.file, e.index) for e in ndd.decoders.errors)
+
+    def test_fill(self, mode: str) -> None:
+        x = ndd.decoders.image(self.batch(), on_error="fill", dtype=ndd.float32)
+        zeros = np.zeros((37, 53, 3), np.float32)
+        good = arrays(ndd.decoders.image(encoded(*self.batch_of), dtype=ndd.float32))
+        assert_same(x, [zeros, good[0], zeros, good[1]])
+        assert self.ledger() == [("a", 0), ("c", 2)]
+        assert "sample 0 (a, jpeg)" in str(min(ndd.decoders.errors, key=lambda e: e.index).cause)
+
+    def test_skip(self, mode: str) -> None:
+        x = ndd.decoders.image_crop(self.batch(), on_error="skip", crop=[4, 5])
+        good = arrays(ndd.decoders.image_crop(encoded(*self.batch_of), crop=[4, 5]))
+        assert_same(x, [good[0], good[0], good[1], good[1]])
+        assert self.ledger() == [("a", 0), ("c", 2)]
+
+    def test_function(self) -> None:
+        seen = []
+
+        def instead(error: Any) -> Any:
+            seen.append((error.file, error.index, type(error.cause)))
+            return photo(3, 4) if error.file == "a" else None
+
+        x = ndd.decoders.image(self.batch(), on_error=instead)
+        good = arrays(ndd.decoders.image(encoded(*self.batch_of)))
+        assert_same(x, [photo(3, 4), good[0], good[1], good[1]])
+        assert seen == [("a", 0, ValueError), ("c", 2, ValueError)]
+        with pytest.raises(TypeError, match="must give an image of u8 and layout HWC, got float64"):
+            ndd.decoders.image(self.batch(), on_error=lambda _: np.zeros((2, 2, 3)))
+
+    def test_nothing_is_left(self) -> None:
+        bad = ndd.tensor(as_bytes(b"nothing at all"))
+        with pytest.raises(ValueError, match="no image of the batch can be decoded: sample 0"):
+            ndd.decoders.image(bad, on_error="skip")
+        assert ndd.decoders.image(bad, on_error="fill").shape == (1, 1, 3)
+
+    def test_missing_files(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jpg").write_bytes(files()["jpeg"])
+        paths = [tmp_path / "none.jpg", tmp_path / "a.jpg"]
+        assert_same(ndd.imread(paths, on_error="skip"), [np.array(ndd.imread(paths[1]))] * 2)
+        assert self.ledger() == [(str(paths[0]), 0)]
+
+
+# -- damaged files -------------------------------------------------------------------------------
+
+
+def test_damaged_files_never_crash() -> None:
+    """20,000 of them with NDD_STRESS=1."""
+    count = 20_000 if os.environ.get("NDD_STRESS") == "1" else 1_400
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.decoders.mutate", str(count)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60 + count / 20, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr[-2000:]}"
+    result = json.loads(done.stdout)
+    assert result["decoded"] > count / 10
+    assert result["refused"] > count / 10
+    assert result["decoded"] + result["refused"] >= count
+    assert result["grown_mb"] < 200, result
+
+
+def test_jpeg2000_headers_are_checked_first() -> None:
+    """See NOTE [JP2 headers are checked here]."""
+    data = bytearray(files()["jp2"])
+    at = data.index(b"\xff\x51") + 3
+    data[at] -= 1  # the length of SIZ
+    with pytest.raises(ValueError, match=r"the JPEG 2000 header is damaged .*SIZ: its length"):
+        ndd.decoders.image(ndd.tensor(as_bytes(bytes(data))))
+
+
+def test_nothing_is_printed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import ndd, numpy as np\n"
+         "data = np.frombuffer(b'P6 9 9 255 abc', np.uint8)\n"
+         "ndd.decoders.image(ndd.tensor(data), on_error='fill').evaluate()"],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("", "")
