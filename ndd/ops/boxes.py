@@ -168,6 +168,8 @@ def bbox_rotate(
         raise ValueError(f"`remove_threshold` must lie in [0, 1), got {remove_threshold:g}")
     if labels is not None:
         _check_labels(labels, x)
+    if not np.isfinite(angle).all():
+        raise ValueError(f"`angle` must be finite, got {angle[~np.isfinite(angle)][0]:g}")
     radians = angle * np.float32(np.pi / 180)
     image = _image_extents(input_shape, shape_layout)
     canvas = _canvas(image, radians, keep_size, size)

@@ -39,7 +39,8 @@ def paste(
         _check_range(name, place, 0.0, 1.0)
         places.append(np.broadcast_to(place, (x.count,)))
     extents = x.shapes.rows[:, :2]
-    grown = np.trunc(_spread(ratio, x) * extents.astype(np.float32))
+    with np.errstate(over="ignore"):
+        grown = np.trunc(_spread(ratio, x) * extents.astype(np.float32))
     least = np.trunc(check_numbers("min_canvas_size", _spread(min_canvas_size, x)))
     canvas = check_numbers("ratio", np.maximum(grown, least)).astype(np.int64)
     free = (canvas - extents).astype(np.float32)

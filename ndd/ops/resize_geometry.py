@@ -32,6 +32,10 @@ MAX_EXTENT = 2**30
 # A region of interest thinner than this is widened by as much, about its middle (as upstream).
 MIN_REGION = np.float32(1e-3)
 
+# As upstream: extents before rounding are at least this, and filters grow to at most this radius.
+MIN_SIZE = np.float32(0.1)
+MAX_RADIUS = np.float32(4096)
+
 _KINDS = np.array([NEAREST, TRIANGULAR, CUBIC, LANCZOS3, TRIANGULAR, GAUSSIAN])  # by InterpType
 TABLE_STEPS = np.array([0, 2, 64, 128, 192], np.float32)  # by kind
 _HALF = np.float32(0.5)
@@ -63,6 +67,7 @@ def frame(
         sizes = scales * region
     sizes = np.broadcast_to(sizes.astype(np.float32), region.shape)
     real = _real_sizes(sizes, region, mode, _limits(max_size, region.shape[1]))
+    real = np.maximum(real, MIN_SIZE)
     out = _rounded(real, rounding)
     out = np.where(extents == 0, 0, out)
     # along a free axis a reversed region is not mirrored, as upstream
@@ -116,7 +121,7 @@ def _limits(max_size: Sequence[float] | None, axes: int) -> Array | None:
 
 def _real_sizes(sizes: Array, region: Array, mode: str, limits: Array | None) -> Array:
     """Extents before rounding, without signs; in float32, which decides some halves."""
-    given = sizes != 0
+    given = (sizes != 0) & (region > 0)  # nothing has no proportions
     some = given.any(1, keepdims=True)
     limits = np.where(some, np.float32(np.inf) if limits is None else limits, np.float32(np.inf))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -138,7 +143,6 @@ def _real_sizes(sizes: Array, region: Array, mode: str, limits: Array | None) ->
 
 
 def _rounded(real: Array, rounding: str) -> Array:
-    real = np.where(np.isnan(real), 0.0, real)  # of an empty input
     check_finite("size", real)
     if rounding == "round":
         whole = np.floor(real.astype(np.float64) + 0.5)
@@ -233,7 +237,7 @@ def _spread(kind: Array, size: Array, n_out: Array, antialias: bool) -> tuple[Ar
     nearest = kind == NEAREST
     radius: Array = BASE_RADIUS[kind]
     if antialias:
-        radius = np.maximum(radius, radius * size / n_out)
+        radius = np.maximum(radius, np.minimum(radius * size / n_out, MAX_RADIUS))
     width = np.float32(2) * radius
     gaussian = kind == GAUSSIAN
     if gaussian.any():

@@ -44,7 +44,7 @@ def radius(kind: str, n_out: int, lo: float, hi: float, antialias: bool) -> np.f
     own = F32(RADIUS[kind])
     if not antialias:
         return own
-    return max(own, F32(own * abs(F32(hi) - F32(lo))) / F32(n_out))
+    return max(own, min(F32(own * abs(F32(hi) - F32(lo))) / F32(n_out), F32(4096)))
 
 
 def spread(kind: str, r: np.float32) -> tuple[np.float32, np.float32, int]:

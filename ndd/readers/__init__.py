@@ -1,0 +1,31 @@
+"""Readers: data sets, batch by batch, in epochs that can be left and resumed.
+
+>>> import ndd, pathlib, tempfile
+>>> folder = pathlib.Path(tempfile.mkdtemp())
+>>> files = [folder / f"{i}.bin" for i in range(4)]
+>>> for i, file in enumerate(files):
+...     _ = file.write_bytes(bytes([i]))
+>>> reader = ndd.readers.File(files=files, random_shuffle=True, seed=1)
+>>> sorted(label.item() for data, label in reader.next_epoch())
+[0, 1, 2, 3]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Reader
+from .epoch import Epoch
+from .files import File
+from .state import ReaderState
+
+__all__ = ["Epoch", "File", "Reader", "ReaderState"]
+
+
+def __getattr__(name: str) -> Any:
+    for known in __all__:
+        if known.lower() == name.lower():
+            raise AttributeError(
+                f"ndd.readers has no {name!r}; readers are classes: ndd.readers.{known}"
+            )
+    raise AttributeError(f"module 'ndd.readers' has no attribute {name!r}")

@@ -1,0 +1,389 @@
+"""What all readers share: shards, shuffling, epochs, errors and checkpoints.
+
+A reader class lists its samples (`_list`) and reads one (`Samples.read`); the rest is here.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from .. import convert
+from ..batch import Batch
+from ..errors import user_site
+from ..kernels.dtypes import DType
+from ..on_error import Ledger, Policy, SampleError, check_policy
+from ..tensor import Tensor
+from .epoch import Bad, Epoch, Run, Sample, Samples, read_sample
+from .order import LAST_BATCH, EpochPlan, Order, Position
+from .state import STATE_VERSION, ReaderState
+
+
+class Reader:
+    """Base class of all readers.
+
+    Built once, used for many epochs: ``for jpegs, labels in reader.next_epoch(batch_size=64)``.
+
+    Parameters
+    ----------
+    max_batch_size : int, optional
+        Largest batch size that `next_epoch` will accept.
+    name : str, optional
+        A name for messages.
+    device : "cpu"
+        Readers work on the CPU.
+    shard_id, num_shards : int
+        The part of the data set to read.
+    stick_to_shard : bool
+        Read the same shard in every epoch; else each epoch goes on to the next one.
+    pad_last_batch : bool
+        The last batch of an epoch repeats the last sample (``last_batch="pad"``).
+    last_batch : "wrap" | "pad" | "partial" | "drop", optional
+        What happens when the samples of an epoch do not fill its last batch. wrap: it is filled
+        with the samples that the next epoch would begin with, and that one begins after them.
+        pad: it is filled with the last sample. partial: it is shorter. drop: it is left out.
+        Every rank gets as many batches as the others, with "partial" if need be by a repeated
+        sample. If omitted: wrap as upstream, where ranks with larger shards may get one more batch.
+    random_shuffle : bool
+        Shuffle the samples of the shard anew in each epoch. Shards are made from a list that is
+        shuffled once.
+    initial_fill : int
+        Accepted and not needed: the whole shard is shuffled, not a buffer of so many samples.
+    seed : int
+        Seed of shuffling; the default is a seed, too, so that runs can be repeated.
+    shuffle_after_epoch : bool
+        Shuffle the whole data set anew in each epoch, then make shards; implies `stick_to_shard`.
+    shuffle_after_epoch_seed : int, optional
+        Seed for `shuffle_after_epoch`; `seed` if omitted.
+    prefetch_queue_depth : int
+        Number of batches to read ahead, each by a thread of its own.
+    lazy_init : bool
+        Look for the samples at the first use, not now.
+    on_error : "raise" | "skip" | "fill" or function
+        What to do about a sample that cannot be read. skip: the next readable sample stands in for
+        it. fill: an empty one does. A function gets a `SampleError(file, index, cause)` and
+        returns the data to use, or None to skip. `errors` lists what happened.
+    enable_checkpointing : bool
+        Accepted and not needed: the state can always be had.
+    """
+
+    #: For each output: its element type, and whether samples are packed into one block of memory.
+    outputs: Sequence[tuple[DType, bool]] = ()
+
+    def __init__(
+        self,
+        max_batch_size: int | None = None,
+        name: str | None = None,
+        device: Any = "cpu",
+        *,
+        shard_id: int | None = None,
+        num_shards: int | None = None,
+        stick_to_shard: bool | None = None,
+        pad_last_batch: bool | None = None,
+        last_batch: str | None = None,
+        random_shuffle: bool | None = None,
+        initial_fill: int | None = None,
+        seed: int | None = None,
+        shuffle_after_epoch: bool | None = None,
+        shuffle_after_epoch_seed: int | None = None,
+        prefetch_queue_depth: int | None = None,
+        lazy_init: bool | None = None,
+        on_error: Policy = "raise",
+        enable_checkpointing: bool = False,
+    ) -> None:
+        self._where = f"readers.{type(self).__name__}"
+        self.name = name
+        if str(device) != "cpu":
+            raise ValueError(
+                f"{self._where}: readers work on the CPU, got device={device!r}; decode with "
+                f'device="gpu", or move the result with .gpu()'
+            )
+        self._max_batch_size = self._count(max_batch_size, "max_batch_size", None)
+        self._num_shards = self._count(num_shards, "num_shards", 1)
+        self._shard_id = 0 if shard_id is None else operator.index(shard_id)
+        if not 0 <= self._shard_id < self._num_shards:
+            raise ValueError(
+                f"{self._where}: `shard_id` must be in 0 … {self._num_shards - 1} "
+                f"(num_shards - 1), got {shard_id}"
+            )
+        self._count(initial_fill, "initial_fill", 1024)
+        self._depth = self._count(prefetch_queue_depth, "prefetch_queue_depth", 1)
+        self._last = self._last_batch(last_batch, pad_last_batch)
+        self._choose_shuffle(random_shuffle, shuffle_after_epoch, stick_to_shard)
+        self._stick = bool(stick_to_shard) or self._shuffle == "all"
+        chosen = shuffle_after_epoch_seed if self._shuffle == "all" else None
+        chosen = seed if chosen is None else chosen
+        self._seed = -1 if chosen is None else operator.index(chosen)
+        self._on_error = check_policy(on_error, self._where)
+        #: Samples that could not be read: (file, index, cause).
+        self.errors = Ledger()
+        self._position = Position()
+        self._has_run = False
+        self._run: Run | None = None  # the epoch that began last, unless it is finished
+        self._called: Run | None = None
+        self._made: tuple[Samples, Order] | None = None
+        if not lazy_init:
+            self._data()
+
+    # -- arguments ---------------------------------------------------------------------------
+
+    def _count(self, value: Any, name: str, default: Any) -> Any:
+        if value is None:
+            return default
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise TypeError(
+                f"{self._where}: `{name}` must be an integer, got {type(value).__name__}"
+            ) from None
+        if number < 1:
+            raise ValueError(f"{self._where}: `{name}` must be positive, got {number}")
+        return number
+
+    def _last_batch(self, last_batch: str | None, pad: bool | None) -> str:
+        if last_batch is None:
+            return "pad" if pad else "upstream"
+        if last_batch not in LAST_BATCH:
+            raise ValueError(
+                f"{self._where}: `last_batch` must be one of {', '.join(LAST_BATCH)}, "
+                f"got {last_batch!r}"
+            )
+        if pad and last_batch != "pad":
+            raise ValueError(
+                f"{self._where}: pad_last_batch=True and last_batch={last_batch!r} exclude "
+                f"each other"
+            )
+        return last_batch
+
+    def _choose_shuffle(
+        self, random: bool | None, after_epoch: bool | None, stick: bool | None
+    ) -> None:
+        if after_epoch and (random or stick):
+            other = "random_shuffle" if random else "stick_to_shard"
+            raise ValueError(
+                f"{self._where}: `shuffle_after_epoch` and `{other}` exclude each other"
+            )
+        self._shuffle = "pass" if random else "all" if after_epoch else "no"
+
+    # -- samples -----------------------------------------------------------------------------
+
+    def _list(self) -> Samples:
+        """Find the samples of the data set."""
+        raise NotImplementedError
+
+    def _data(self) -> tuple[Samples, Order]:
+        if self._made is None:
+            samples = self._list()
+            count = len(samples)
+            if count == 0:
+                raise ValueError(f"{self._where}: no samples were found")
+            if count < self._num_shards:
+                raise ValueError(
+                    f"{self._where}: {count} samples are too few for {self._num_shards} shards"
+                )
+            order = Order(
+                count, self._shard_id, self._num_shards, self._stick, self._shuffle, self._seed
+            )
+            self._made = samples, order
+        return self._made
+
+    def get_metadata(self, batch_size: int | None = None) -> dict[str, int]:
+        """Sizes of the data set and of its shards. `batch_size` has no effect."""
+        order = self._data()[1]
+        padded = order.largest * order.num_shards if self._last == "pad" else order.count
+        return {
+            "epoch_size": order.count,
+            "epoch_size_padded": padded,
+            "number_of_shards": self._num_shards,
+            "shard_id": self._shard_id,
+            "pad_last_batch": int(self._last == "pad"),
+            "stick_to_shard": int(self._stick),
+        }
+
+    # -- epochs ------------------------------------------------------------------------------
+
+    def next_epoch(
+        self, batch_size: int | None = None, ctx: Any = None, capture: bool = False
+    ) -> Epoch:
+        """An iterator over one epoch: tuples of Batch, or of Tensor if `batch_size` is not given.
+
+        It begins at its first item; an epoch that was not finished ends then. `len()` of it is its
+        number of items. `ctx` and `capture` have no effect: nothing is computed here, and calls are
+        fused without being recorded.
+        """
+        size = self._count(batch_size, "batch_size", None)
+        if size is not None and self._max_batch_size is not None and size > self._max_batch_size:
+            raise ValueError(
+                f"{self._where}: batch_size {size} is larger than max_batch_size "
+                f"{self._max_batch_size}, which the reader was made with"
+            )
+        return Epoch(self, size)
+
+    def __call__(self, *, batch_size: int | None = None) -> tuple[Any, ...]:
+        """The next tuple of Batch or Tensor; one epoch follows the other without an end."""
+        run = self._called
+        while True:
+            if run is None or run is not self._run or run.batch_size != batch_size:
+                run = self._called = self._begin(batch_size)
+            try:
+                return self._give(run)
+            except StopIteration:
+                run = None
+
+    def _plan(self, batch_size: int | None) -> EpochPlan:
+        """The epoch that would begin now. One that was left counts as finished: so all ranks stay
+        in step, and nothing depends on how far ahead was read."""
+        at = self._position if self._run is None else self._run.plan.end()
+        return EpochPlan(self._data()[1], self._last, at, batch_size or 1)
+
+    def _begin(self, batch_size: int | None) -> Run:
+        plan = self._plan(batch_size)
+        if self._run is not None:
+            self._run.stop()
+        self._has_run = True
+        self._position = plan.at
+        self._run = Run(plan, self._data()[0], batch_size, self._depth)
+        return self._run
+
+    def _give(self, run: Run) -> tuple[Any, ...]:
+        """The next item of the epoch, which is the reader's current one."""
+        if run.given == run.plan.count:
+            run.stop()
+            self._run, self._position = None, run.plan.end()
+            raise StopIteration
+        indices, samples = run.next()
+        try:
+            for slot, sample in enumerate(samples):
+                if isinstance(sample, Bad):
+                    indices[slot], samples[slot] = self._replaced(run, slot, sample)
+            outputs = self._outputs(indices, samples, run.batch_size is not None)
+        except Exception:
+            # after an error the epoch goes on with the next batch, after Ctrl-C with this one
+            run.advance()
+            self._position = run.plan.after(run.given)
+            raise
+        run.advance()
+        self._position = run.plan.after(run.given)
+        return outputs
+
+    def _outputs(self, indices: list[int], samples: list[Any], batch: bool) -> tuple[Any, ...]:
+        names = [self._data()[0].name(i) for i in indices]
+        handles = []
+        for k, (dtype, packed) in enumerate(self.outputs):
+            arrays = [s[k] for s in samples]
+            if packed:
+                node = convert.copy_arrays(arrays, dtype, None, batch)
+            else:
+                node = convert.wrap_arrays(arrays, dtype, None, batch, external=False)
+            node.source_info = names
+            handles.append((Batch if batch else Tensor)._of(node))
+        return tuple(handles)
+
+    def _replaced(self, run: Run, slot: int, bad: Bad) -> tuple[int, Sample]:
+        """What takes the place of a sample that could not be read, and its index."""
+        data = self._data()[0]
+        entry = self.errors.add(data.name(bad.index), bad.index, bad.cause)
+        policy = self._on_error
+        if policy == "raise":
+            raise self._unreadable(entry)
+        if policy == "fill":
+            return bad.index, data.fill(bad.index)
+        given = policy(entry) if callable(policy) else None
+        if given is not None:
+            return bad.index, data.fill(bad.index, given)
+        hopeless = {e.index for e in self.errors}
+        for index in run.plan.followers(run.given, slot):
+            if index not in hopeless:
+                sample = read_sample(data, index)
+                if not isinstance(sample, Bad):
+                    return index, sample
+                self.errors.add(data.name(index), index, sample.cause)
+        error = self._unreadable(entry)
+        error.args = (f"{error.args[0]}; no other sample can be read, either",)
+        raise error
+
+    def _unreadable(self, entry: SampleError) -> Exception:
+        cause = entry.cause
+        reason = getattr(cause, "strerror", None) or str(cause)
+        text = (
+            f"{self._where}: cannot read {entry.file!r} (sample {entry.index}): {reason} "
+            f"(called at {user_site()})"
+        )
+        try:
+            error: Any = type(cause)(text)
+        except Exception:  # an exception class of its own mind
+            error = RuntimeError(text)
+        if isinstance(cause, OSError):
+            error.errno = cause.errno  # with `filename`, too, it would print other text
+        error.__cause__ = cause
+        return error  # type: ignore[no-any-return]
+
+    # -- checkpoints -------------------------------------------------------------------------
+
+    def _config(self) -> dict[str, Any]:
+        """What must be the same for a state to mean the same samples."""
+        return {
+            "reader": type(self).__name__,
+            "samples": self._data()[1].count,
+            "shard_id": self._shard_id,
+            "num_shards": self._num_shards,
+            "stick_to_shard": self._stick,
+            "last_batch": self._last,
+            "shuffle": self._shuffle,
+            "seed": self._seed,
+        }
+
+    def get_state(self, *, cuda_stream: Any = None) -> ReaderState:
+        """Where the reader is: after the last batch that was handed out.
+
+        `cuda_stream` has no effect.
+        """
+        at = self._position
+        return ReaderState(
+            {
+                "version": STATE_VERSION,
+                **self._config(),
+                "list": self._data()[0].fingerprint(),
+                "epoch": at.epoch,
+                "pass": at.pass_,
+                "offset": at.offset,
+                "taken": at.taken,
+            }
+        )
+
+    def set_state(self, state: Any) -> None:
+        """Continue from a state, or its text: the next epoch yields the batches that were left.
+
+        Only before the first batch.
+        """
+        if self._has_run:
+            raise RuntimeError(
+                f"{self._where}: a state cannot be set after the first batch was read: set it "
+                f"on a new reader, before next_epoch"
+            )
+        values = ReaderState.parse(state, self._where).values
+        for key, wanted in self._config().items():
+            if values.get(key) != wanted:
+                raise ValueError(
+                    f"{self._where}: the state is that of another reader: {key} is "
+                    f"{values.get(key)!r} there and {wanted!r} here"
+                )
+        try:
+            numbers = [operator.index(values[k]) for k in ("epoch", "pass", "offset", "taken")]
+        except (KeyError, TypeError):
+            numbers = [-1]
+        if min(numbers) < 0:
+            raise ValueError(f"{self._where}: the state has no valid position: {values}")
+        if values.get("list") != self._data()[0].fingerprint():
+            warnings.warn(
+                f"{self._where}: the samples have other names than when the state was saved; "
+                f"the batches that were left may hold other samples",
+                stacklevel=2,
+            )
+        self._position = Position(*numbers)
+
+    def __repr__(self) -> str:
+        count = len(self._made[0]) if self._made else "?"
+        return f"<{self._where} {self.name or ''} {count} samples>"

@@ -1,0 +1,168 @@
+"""`readers.File`: whole files, as bytes, with labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..kernels import dtypes as dt
+from . import listing
+from .base import Reader
+from .contents import read_file
+from .epoch import Sample, Samples
+
+FILE_FILTERS = (
+    "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm",
+    "*.jp2", "*.webp", "*.flac", "*.ogg", "*.wav",
+)  # fmt: skip
+
+
+class FileSamples:
+    """Files with labels, as samples of a reader."""
+
+    def __init__(self, files: listing.Listing, read_ahead: bool) -> None:
+        self._files, self._read_ahead = files, read_ahead
+        self.name, self.fingerprint = files.name, files.fingerprint
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def read(self, index: int) -> Sample:
+        return read_file(self._files.path(index), self._read_ahead), self._label(index)
+
+    def fill(self, index: int, data: Any = None) -> Sample:
+        raw = b"" if data is None else data
+        if isinstance(raw, (bytes, bytearray, memoryview)):
+            raw = np.frombuffer(bytes(raw), np.uint8)
+        array = np.array(raw)
+        if array.dtype != np.uint8 or array.ndim != 1:
+            raise TypeError(
+                f"readers.File: `on_error` must return bytes, a 1-D array of uint8 or None, "
+                f"got {array.ndim}-D data of {array.dtype}"
+            )
+        return array, self._label(index)
+
+    def _label(self, index: int) -> Any:
+        return self._files.labels[index : index + 1]
+
+
+class File(Reader):
+    """Reads files; yields their bytes and an integer label.
+
+    >>> import ndd, pathlib, tempfile
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
+    ...     (root / name).parent.mkdir(exist_ok=True)
+    ...     _ = (root / name).write_bytes(b"a picture")
+    >>> reader = ndd.readers.File(file_root=root)
+    >>> for files, labels in reader.next_epoch(batch_size=3):
+    ...     print(files.shape, labels.torch().tolist())
+    [(9,), (9,), (9,)] [[0], [0], [1]]
+
+    Parameters
+    ----------
+    file_root : path, optional
+        Alone: a folder of folders of files. The number of a folder, sorted, is the label; names
+        within it are sorted, too. With `files` or `file_list`: the folder that names refer to.
+    files : list of path, optional
+        The files.
+    labels : list of int, optional
+        Labels of `files`; 0, 1, 2, … if omitted.
+    file_list : path, optional
+        A text file: each line is a file name and a label. Without `file_root`, names refer to the
+        folder of the list.
+    file_filters, dir_filters : list of str, optional
+        Patterns for files and folders below `file_root`; by default usual endings of images and
+        sounds, and all folders. They do not apply to `files` and `file_list`.
+    case_sensitive_filter : bool
+        Whether patterns tell upper from lower case.
+    read_ahead : bool
+        Tell the system that a file is going to be read.
+    dont_use_mmap, skip_cached_images, tensor_init_bytes, num_inputs
+        Accepted and not needed: files are read, nothing is cached, memory fits.
+    **options
+        Arguments of all readers, see `ndd.readers.Reader`.
+    """
+
+    outputs = ((dt.uint8, False), (dt.int32, True))
+
+    def __init__(
+        self,
+        max_batch_size: int | None = None,
+        name: str | None = None,
+        device: Any = "cpu",
+        num_inputs: int | None = None,
+        *,
+        file_root: Any = None,
+        files: Any = None,
+        labels: Sequence[int] | None = None,
+        file_list: Any = None,
+        file_filters: Sequence[str] | None = None,
+        dir_filters: Sequence[str] | None = None,
+        case_sensitive_filter: bool | None = None,
+        read_ahead: bool | None = None,
+        dont_use_mmap: bool | None = None,
+        skip_cached_images: bool | None = None,
+        tensor_init_bytes: int | None = None,
+        **options: Any,
+    ) -> None:
+        if files is not None and file_list is not None:
+            raise ValueError("readers.File: `files` and `file_list` exclude each other")
+        if labels is not None and files is None:
+            raise ValueError("readers.File: `labels` belong to `files`, which are not given")
+        if file_root is None and files is None and file_list is None:
+            raise ValueError("readers.File: `file_root`, `files` or `file_list` is needed")
+        self._root = None if file_root is None else os.fsencode(file_root)
+        self._files = [files] if isinstance(files, (str, bytes, os.PathLike)) else files
+        self._labels, self._file_list = labels, file_list
+        self._file_filters = _patterns(file_filters, FILE_FILTERS)
+        self._dir_filters = _patterns(dir_filters, ())
+        self._case_sensitive = bool(case_sensitive_filter)
+        self._read_ahead = bool(read_ahead)
+        super().__init__(max_batch_size, name, device, **options)
+
+    def _list(self) -> Samples:
+        try:
+            found = self._listing()
+        except (OSError, ValueError, TypeError) as error:
+            raise _explained(error) from error
+        if len(found) == 0:
+            what = f"{os.fsdecode(self._root)!r}" if self._root else "an empty list"
+            patterns = ", ".join(self._file_filters)
+            if self._files is None and self._file_list is None:
+                what = f"the folders of {what} (patterns: {patterns})"
+            raise ValueError(f"readers.File: no files found in {what}")
+        # the user's list may be large
+        self._files = self._labels = None
+        return FileSamples(found, self._read_ahead)
+
+    def _listing(self) -> listing.Listing:
+        if self._files is not None:
+            return listing.from_files(self._root or b"", self._files, self._labels)
+        if self._file_list is not None:
+            return listing.from_file_list(self._root, Path(os.fsdecode(self._file_list)))
+        assert self._root is not None
+        fits_folder = None
+        if self._dir_filters:
+            fits_folder = listing.matcher(self._dir_filters, self._case_sensitive)
+        fits_file = listing.matcher(self._file_filters, self._case_sensitive)
+        return listing.from_tree(self._root, fits_file, fits_folder)
+
+
+def _patterns(given: Sequence[str] | str | None, default: Sequence[str]) -> Sequence[str]:
+    if given is None:
+        return default
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _explained(error: Exception) -> Exception:
+    if isinstance(error, OSError) and error.filename is not None:
+        name = os.fsdecode(error.filename)
+        new = type(error)(f"readers.File: cannot list {name!r}: {error.strerror}")
+        new.errno = error.errno
+        return new
+    return type(error)(f"readers.File: {error}")

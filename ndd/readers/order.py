@@ -1,0 +1,170 @@
+"""Which samples make up which batch: pure functions of the position, with no data and no threads.
+
+The samples of a reader are an endless row of *passes*: pass 0 goes once through the reader's shard,
+pass 1 through it again (`stick`) or through the next shard, and so on, each shuffled anew if asked
+for. An epoch is a part of that row, and a `Position` says where in it a reader is: that is all the
+state there is, whatever the size of the data set.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..kernels import philox
+
+Array = np.ndarray[Any, Any]
+LAST_BATCH = ("wrap", "pad", "partial", "drop")
+
+
+class Position(NamedTuple):
+    """Epoch `epoch` began at sample `offset` of pass `pass_`; `taken` of its samples are used."""
+
+    epoch: int = 0
+    pass_: int = 0
+    offset: int = 0
+    taken: int = 0
+
+
+def permutation(count: int, seed: int, purpose: int, number: int) -> Array:
+    """A random order of `count` items: a function of its arguments alone, for all times.
+
+    NumPy's own shuffle may change with its version, and a checkpoint must outlive that.
+    """
+    pairs = np.arange((count + 1) // 2)
+    counter = (pairs & 0xFFFFFFFF, pairs >> 32, number & 0xFFFFFFFF, purpose)
+    a, b, c, d = philox.blocks(counter, (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF))
+    keys = np.empty((len(pairs), 2), np.uint64)
+    keys[:, 0] = a.astype(np.uint64) << np.uint64(32) | b
+    keys[:, 1] = c.astype(np.uint64) << np.uint64(32) | d
+    return np.argsort(keys.reshape(-1)[:count], kind="stable")
+
+
+class Order:
+    """The passes of one reader over `count` samples."""
+
+    _LIST, _PASS, _ALL = range(3)  # what a permutation is for
+
+    def __init__(
+        self, count: int, shard_id: int, num_shards: int, stick: bool, shuffle: str, seed: int
+    ) -> None:
+        self.count, self.shard_id, self.num_shards = count, shard_id, num_shards
+        self.stick, self.shuffle, self.seed = stick, shuffle, seed
+        self._passes: dict[int, Array] = {}
+        self._lock = threading.Lock()
+        # Folders come sorted by class: shards of the plain list would hold few classes each.
+        mixed = shuffle == "pass" and num_shards > 1
+        self._list = permutation(count, seed, self._LIST, 0) if mixed else None
+
+    def _bounds(self, pass_: int) -> tuple[int, int]:
+        shard = self.shard_id if self.stick else (self.shard_id + pass_) % self.num_shards
+        return self.count * shard // self.num_shards, self.count * (shard + 1) // self.num_shards
+
+    def size(self, pass_: int) -> int:
+        """Number of samples of a pass."""
+        start, end = self._bounds(pass_)
+        return end - start
+
+    @property
+    def smallest(self) -> int:
+        """Size of the smallest shard."""
+        return self.count // self.num_shards
+
+    @property
+    def largest(self) -> int:
+        """Size of the largest shard."""
+        return -(-self.count // self.num_shards)
+
+    def samples(self, pass_: int) -> Array | range:
+        """Indices of the samples of a pass, in order."""
+        start, end = self._bounds(pass_)
+        if self.shuffle == "no":
+            return range(start, end)
+        with self._lock:
+            found = self._passes.get(pass_)
+            if found is None:
+                found = self._shuffled(pass_, start, end)
+                # a batch at the end of a pass may need the next one, and a skipped sample both
+                while len(self._passes) >= 2:
+                    del self._passes[min(self._passes)]
+                self._passes[pass_] = found
+            return found
+
+    def _shuffled(self, pass_: int, start: int, end: int) -> Array:
+        if self.shuffle == "all":
+            return permutation(self.count, self.seed, self._ALL, pass_)[start:end]
+        chosen = permutation(end - start, self.seed, self._PASS, pass_) + start
+        return chosen if self._list is None else self._list[chosen]
+
+    def normal(self, pass_: int, offset: int) -> tuple[int, int]:
+        """The same place with an offset inside of its pass."""
+        while offset >= self.size(pass_):
+            offset -= self.size(pass_)
+            pass_ += 1
+        return pass_, offset
+
+    def stream(self, pass_: int, offset: int, count: int) -> list[int]:
+        """`count` samples from a place on, over as many passes as that takes."""
+        found: list[int] = []
+        while len(found) < count:
+            pass_, offset = self.normal(pass_, offset)
+            part = self.samples(pass_)[offset : offset + count - len(found)]
+            found += part if isinstance(part, range) else part.tolist()
+            offset += len(part)
+        return found
+
+
+class EpochPlan:
+    """What an epoch yields, from a position on: `count` batches."""
+
+    def __init__(self, order: Order, last: str, at: Position, batch_size: int) -> None:
+        self.order, self.last, self.at, self.batch_size = order, last, at, batch_size
+        self._size = order.size(at.epoch)
+        if last == "drop":
+            self.count = max(0, order.smallest - at.taken) // batch_size
+        else:
+            # "upstream" wraps, too, but goes by the reader's own shard: the number of batches
+            # of two ranks may differ by one, as it does there
+            size = self._size if last == "upstream" else order.largest
+            self.count = -(-max(0, size - at.taken) // batch_size)
+
+    @property
+    def wraps(self) -> bool:
+        return self.last in ("wrap", "upstream")
+
+    def indices(self, batch: int) -> list[int]:
+        """Samples of a batch."""
+        first = self.at.taken + batch * self.batch_size
+        if self.wraps:
+            return self.order.stream(self.at.pass_, self.at.offset + first, self.batch_size)
+        count = self.batch_size
+        if self.last == "partial":
+            # one at least: a rank with a smaller shard repeats a sample rather than stop early
+            count = max(1, min(count, self._size - first))
+        samples = self.order.samples(self.at.pass_)
+        return [int(samples[min(first + i, self._size - 1)]) for i in range(count)]
+
+    def after(self, batches: int) -> Position:
+        """Where the reader is when so many batches have been used."""
+        return self.at._replace(taken=self.at.taken + batches * self.batch_size)
+
+    def followers(self, batch: int, slot: int) -> Iterator[int]:
+        """All other samples of the pass, those that come next first."""
+        first = self.at.taken + batch * self.batch_size + slot
+        pass_, offset = self.at.pass_, first
+        if self.wraps:
+            pass_, offset = self.order.normal(pass_, self.at.offset + first)
+        samples = self.order.samples(pass_)
+        for step in range(1, len(samples)):
+            yield int(samples[(offset + step) % len(samples)])
+
+    def end(self) -> Position:
+        """Where the next epoch begins, also if this one is left early."""
+        epoch = self.at.epoch + 1
+        if not self.wraps:
+            return Position(epoch, epoch)
+        used = self.at.taken + self.count * self.batch_size
+        return Position(epoch, *self.order.normal(self.at.pass_, self.at.offset + used))
