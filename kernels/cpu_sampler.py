@@ -45,7 +45,7 @@ class SamplerWriter:
         """Whether so many lanes of all pixels in a row of an operand are one run of elements."""
         if not self._is_tapped(access):
             return True
-        pixel, *lane = access.strides[self.spec.rank + self.last :]
+        pixel, *lane = access.strides[self.spec.rank + self.last :] or (0,)
         return pixel == lanes and (lanes == 1 or lane == [1])
 
     def _is_tapped(self, access: Access) -> bool:
@@ -220,7 +220,7 @@ class SamplerWriter:
 
     def _stride(self, slot: int, access: Access, k: int) -> str:
         axis = self.spec.rank + k
-        stride = access.strides[axis]
+        stride = access.strides[axis] if axis < len(access.strides) else 0
         return f"in_stride_{slot}_{axis}" if stride is None else str(stride)
 
     def _tap(self, bases: dict[int, str], e: str) -> tuple[list[str], str]:

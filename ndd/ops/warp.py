@@ -197,7 +197,7 @@ def inverse(matrix: Node, x: Node, ndim: int, affine: bool) -> Node:
     square[..., -1, -1] = 1.0
     square[..., : given.shape[2], :] = given
     with np.errstate(invalid="ignore", over="ignore"):
-        singular = np.linalg.det(square) == 0
+        singular = (np.linalg.det(square) == 0) | ~np.isfinite(square).all(axis=(-2, -1))
     if bool(singular.any()):
         s = int(np.flatnonzero(singular.any(axis=1))[0])
         raise ValueError(

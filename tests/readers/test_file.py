@@ -382,6 +382,20 @@ def test_on_error_skip_keeps_the_length(damaged):
     assert info(ndd, data)[3] == damaged[5]
 
 
+def test_many_bad_files_are_not_tried_again_and_again(files, tmp_path, monkeypatch):
+    from ndd.readers import files as module
+
+    tried = []
+    plain = module.read_file
+    monkeypatch.setattr(
+        module, "read_file", lambda path, ahead: (tried.append(path), plain(path))[1]
+    )
+    bad = [tmp_path / f"{i}" for i in range(50)]
+    reader = ndd.readers.File(files=[*bad, files[7]], on_error="skip")
+    assert epoch_of(reader, 51) == [[7] * 51]
+    assert len(tried) < 200  # each at first, once more for the first bad one, and 7 for each
+
+
 def test_on_error_fill_keeps_labels(damaged):
     reader = ndd.readers.File(files=damaged, on_error="fill")
     data, labels = next(reader.next_epoch(batch_size=10))
