@@ -53,6 +53,11 @@ def identity_terms(rank: int) -> Terms:
     return tuple((a, 0, ()) for a in range(rank))
 
 
+# Channels of values that read more elements than this are a loop: 16 taps of a cubic filter for each
+# of three channels, unrolled, took 10 s to compile on a busy machine.
+MAX_UNROLLED_FETCHES = 4
+
+
 class SamplerConflictError(Exception):
     """A group would interpolate two values; that of node `position` has to be stored."""
 
@@ -216,21 +221,29 @@ class Lowering:
 
     def _placed(self, template: Expr, positions: tuple[Expr, ...]) -> Expr:
         """A template with its loads at these positions."""
-        places = list(self._loads)
+        varying = self._varying()
 
         def leaf(e: Expr) -> Expr | None:
-            if e.op != "load" or all((axis or 0) < self.rank for axis, _, _ in places[e.attr][1]):
+            if e.op != "load" or e.attr not in varying:
                 return None
             return Expr("fetch", e.dtype, positions, e.attr)
 
         return ex.rewrite(template, leaf, {})
+
+    def _varying(self) -> set[int]:
+        """Loads that follow positions that the kernel computes; one of a constant does not."""
+        return {
+            k
+            for k, (_, terms, _) in enumerate(self._loads)
+            if any((axis or 0) >= self.rank for axis, _, _ in terms)
+        }
 
     def _plain_load(self, template: Expr) -> Expr | None:
         """The load that a template is, but for a conversion to float32 that loses nothing."""
         e = template
         if e.op == "cast" and e.dtype is dt.float32 and e.args[0].dtype.bits <= 16:
             e = e.args[0]
-        return e if e.op == "load" else None
+        return e if e.op == "load" and e.attr in self._varying() else None
 
     def _extent(self, position: int, static: Pointwise, i: int, axis: int) -> Expr:
         source = self.inputs[position][i]
@@ -404,7 +417,10 @@ class Lowering:
     def _extents(self, node: Node) -> tuple[int | None, ...]:
         extents: list[int | None] = [None] * node.rank
         channels = static_channels(node)
-        if channels is not None and not self._is_sampled_along(channels[0]):
+        if channels is None or self._is_sampled_along(channels[0]):
+            return tuple(extents)
+        values = [v for _, v in self.stores.values()]
+        if sum(e.op == "fetch" for e in ex.walk(values)) <= MAX_UNROLLED_FETCHES:
             extents[channels[0]] = channels[1]
         return tuple(extents)
 

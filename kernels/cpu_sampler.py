@@ -113,7 +113,8 @@ class SamplerWriter:
         e = self.value
         while e.op == "cast" and e.dtype is dt.float32:
             e = e.args[0]
-        return e if e.op == "load" and self.contiguous else None
+        tapped = e.op == "load" and self._is_tapped(self.spec.loads[e.attr])
+        return e if tapped and self.contiguous else None
 
     def _call_sum_rows(self, load: Expr) -> Iterator[str]:
         """Sum up rows along the last but one dimension, for all taps of those before it."""

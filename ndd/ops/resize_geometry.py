@@ -61,6 +61,7 @@ def frame(
     check_choice("size_rounding", rounding, ROUNDINGS)
     low, high = _region(extents, lo, hi, relative)
     region = np.abs(high - low)
+    region = np.where((region == 0) & (extents > 0), MIN_REGION, region)  # far from the image
     if scales is not None:
         if mode in ("not_larger", "not_smaller"):
             raise ValueError(f"`scales` cannot be combined with mode={mode!r}")

@@ -18,7 +18,8 @@ import numpy as np
 from ..fusion.graph import Array
 from .names import Names
 
-_CHUNK = 1 << 16  # names that exist as Python objects at a time
+# Names that exist as Python objects at a time: a line of a list takes some 400 bytes then.
+_CHUNK = 1 << 12
 _INT32 = np.iinfo(np.int32)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ndd
-from tests.conformance.oracle import check, ndd_call, oracle_call, per_sample
+from tests.conformance.oracle import check, compare, ndd_call, oracle_call, per_sample
 from tests.reference import resample
 
 F32 = np.float32
@@ -26,10 +26,27 @@ def images(seed: int, shapes, dtype=np.uint8) -> list[np.ndarray]:
 PHOTOS = [(40, 61, 3), (97, 33, 3), (7, 5, 3)]
 
 
-def agree(op: str, x, layout="HWC", max_off=2e-3, **arguments):
-    """Integers may be off by one in a few of the (few thousand) values: almost exact halves depend
-    on the order of the passes, which is upstream's choice. See `test_large_images` for the share."""
-    return check(op, x, layout=layout, exact=False, max_off=max_off, rtol=RTOL, **arguments)
+off = [0, 0]  # integers that differ, and all that were compared, in one test
+
+
+@pytest.fixture(autouse=True)
+def one_in_ten_thousand():
+    """So many of the integers that a test compares may be off by one (of fewer: a single one)."""
+    off[:] = 0, 0
+    yield
+    wrong, total = off
+    assert wrong <= max(1, 1e-4 * total), f"{wrong} of {total} values are off by one"
+
+
+def agree(op: str, x, layout="HWC", **arguments):
+    """Both libraries give the same, but for integers that are off by one: these are counted."""
+    got, want = (f(op, x, layout=layout, **arguments) for f in (ndd_call, oracle_call))
+    compare(op, got, want, exact=False, max_off=1.0, rtol=RTOL)
+    for ours, theirs in zip(got, want, strict=True):
+        for a, b in zip(ours.arrays, theirs.arrays, strict=True):
+            if a.dtype.kind != "f":
+                off[:] = off[0] + int((a != b).sum()), off[1] + a.size
+    return got
 
 
 # -- filters -------------------------------------------------------------------------------------
@@ -41,14 +58,7 @@ def test_filters(kind, dtype):
     x = images(kind, PHOTOS, dtype)
     for antialias in (True, False):
         for size in ([23.0, 37.0], [111.0, 89.0], [29.0, 101.0], [3.0, 5.0]):
-            agree(
-                "resize",
-                x,
-                size=size,
-                interp_type=np.int32(kind),
-                antialias=antialias,
-                max_off=5e-4,
-            )
+            agree("resize", x, size=size, interp_type=np.int32(kind), antialias=antialias)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,8 +116,7 @@ def test_halves_are_rounded_as_upstream_does():
                 x = images(int(rng.integers(99)), [tuple(shape)], dtype)
                 aa = bool(rng.integers(2))
                 check("resize", x, layout=layout, size=[float(int(v)) for v in size], antialias=aa,
-                      exact=float(int(size[0])) == size[0] and float(int(size[1])) == size[1],
-                      max_off=0.01)  # fmt: skip
+                      exact=float(int(size[0])) == size[0] and float(int(size[1])) == size[1])  # fmt: skip
 
 
 def test_positions_of_nearest_pixels():
@@ -136,13 +145,20 @@ def test_min_and_mag_filters():
     )
 
 
-@pytest.mark.parametrize("n_in, n_out", [(1, 1), (1, 100), (100, 1), (300, 3), (3, 300), (2, 3)])
+@pytest.mark.parametrize("n_in, n_out", [(1, 1), (1, 100), (100, 1), (300, 3), (3, 300), (7, 5)])
 def test_extreme_sizes(n_in, n_out):
     x = images(9, [(n_in, n_in, 3), (n_in, 1, 3)])
     for kind in KINDS:
-        agree(
-            "resize", x, size=[float(n_out), float(n_out)], interp_type=np.int32(kind), max_off=0.02
-        )
+        agree("resize", x, size=[float(n_out), float(n_out)], interp_type=np.int32(kind))
+
+
+def test_thirds():
+    """From 2 to 3 pixels, results are multiples of 1/36: one in 36 is a half but for the last bits,
+    in which the order of the passes shows, and that is upstream's choice (see docs/numerics.md)."""
+    x = images(9, [(6, 4, 3)] * 20)
+    for kind in (1, 2):
+        check("resize", x, layout="HWC", size=[9.0, 6.0], interp_type=np.int32(kind),
+              exact=False, max_off=1 / 36)  # fmt: skip
 
 
 def test_large_images():
@@ -152,9 +168,9 @@ def test_large_images():
         {"resize_shorter": 256.0},
         {"size": [240.0, 320.0]},
     ):
-        agree("resize", x, max_off=1e-4, **arguments)
+        agree("resize", x, **arguments)
     roi = {"roi_start": [0.11, 0.23], "roi_end": [0.83, 0.77], "roi_relative": True}
-    agree("resize", x, max_off=1e-4, size=[224.0, 224.0], **roi)
+    agree("resize", x, size=[224.0, 224.0], **roi)
 
 
 # -- sizes ---------------------------------------------------------------------------------------
@@ -211,9 +227,9 @@ def test_sizes(layout, count):
 
 def test_sizes_per_sample():
     x = images(11, PHOTOS)
-    agree("resize", x, size=per_sample([[20.0, 30.5], [0.0, -31.0], [50.0, 9.0]]))
-    agree("resize", x, resize_shorter=per_sample([20.0, 30.5, 9.0]), max_size=33.0)
-    agree("resize", x, resize_x=per_sample([20.0, -30.0, 9.0]), resize_y=14.0)
+    agree("resize", x, size=per_sample([[21.0, 30.5], [0.0, -31.0], [47.0, 11.0]]))
+    agree("resize", x, resize_shorter=per_sample([21.0, 30.5, 9.0]), max_size=33.0)
+    agree("resize", x, resize_x=per_sample([21.0, -30.0, 11.0]), resize_y=17.0)
     one = images(12, [(40, 61, 3)])[0]
     many = ndd.resize(
         ndd.tensor(one, layout="HWC"), resize_x=ndd.batch([np.float32(9), np.float32(20)])
@@ -253,11 +269,12 @@ def test_missing_layout():
 
 @pytest.mark.parametrize("dtype", ["int16", "uint16"])
 def test_types(dtype):
-    x = images(2, PHOTOS, np.dtype(dtype))
-    # upstream makes -1 of signed values between -0.5 and 0
-    agree("resize", x, size=[23.0, 37.0], max_off=2e-3)
+    x = [np.abs(a) for a in images(2, PHOTOS, np.dtype(dtype))]
+    if dtype == "int16":  # not across 0: upstream makes -1 of values between -0.5 and 0
+        x = [-1 - a for a in x]
+    agree("resize", x, size=[23.0, 37.0])
     agree("resize", x, size=[23.0, 37.0], dtype="float32")
-    agree("resize", [np.abs(a) for a in x], size=[23.0, 137.0], interp_type=np.int32(2))
+    agree("resize", x, size=[23.0, 137.0], interp_type=np.int32(2))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -294,11 +311,11 @@ def test_old_arguments_have_no_effect():
 def test_resize_crop_mirror():
     x = images(4, PHOTOS)
     op = "resize_crop_mirror"
-    agree(op, x, size=[50.0, 60.0])
-    agree(op, x, size=[50.0, 60.0], crop=[30.0, 40.0], mirror=per_sample([0, 1, 1]))
-    agree(op, x, resize_shorter=50.0, crop=[30.7, 40.2], crop_pos_x=per_sample([0.0, 0.31, 1.0]))
-    agree(op, x, size=[50.0, 60.0], crop_w=20.0, crop_h=0.0, crop_pos_y=0.3, rounding="truncate")
-    agree(op, x, size=[20.0, 20.0], crop=[23.0, 26.0])  # the border is repeated
+    agree(op, x, size=[51.0, 59.0])
+    agree(op, x, size=[51.0, 59.0], crop=[30.0, 40.0], mirror=per_sample([0, 1, 1]))
+    agree(op, x, resize_shorter=47.0, crop=[30.7, 40.2], crop_pos_x=per_sample([0.0, 0.31, 1.0]))
+    agree(op, x, size=[51.0, 59.0], crop_w=20.0, crop_h=0.0, crop_pos_y=0.3, rounding="truncate")
+    agree(op, x, size=[19.0, 20.0], crop=[23.0, 26.0])  # the border is repeated
     agree(
         op,
         x,
