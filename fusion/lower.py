@@ -53,8 +53,8 @@ def identity_terms(rank: int) -> Terms:
     return tuple((a, 0, ()) for a in range(rank))
 
 
-# Channels of values that read more elements than this are a loop: 16 taps of a cubic filter for each
-# of three channels, unrolled, took 10 s to compile on a busy machine.
+# Channels of values that read more elements than this are a loop: 16 taps of a cubic filter for
+# each of three channels, unrolled, took 10 s to compile on a busy machine.
 MAX_UNROLLED_FETCHES = 4
 
 
