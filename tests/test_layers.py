@@ -60,12 +60,14 @@ def test_import_is_light() -> None:
     assert loaded == "[]"
 
 
-def test_import_takes_less_than_half_a_second() -> None:
+def test_import_takes_less_than_half_a_second(tmp_path) -> None:
     code = """
         import time
         start = time.process_time()  # not wall time: the machine may be busy with other tests
         import ndd
         print(time.process_time() - start)
     """
-    run_python(code)  # writes byte code, reads the disk
-    assert min(float(run_python(code)) for _ in range(3)) < 0.5
+    # With byte code, like any second start: the environment may forbid Python to write it.
+    env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    run_python(code, **env)
+    assert min(float(run_python(code, **env)) for _ in range(3)) < 0.5

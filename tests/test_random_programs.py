@@ -17,7 +17,7 @@ from tests import programs
 from tests.helpers import assert_same, forget_plans, worker_held
 
 EXAMPLES = int(
-    os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 40)
+    os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 30)
 )
 
 
@@ -68,7 +68,7 @@ def compare(program: programs.Program, wanted: list[list[object]], mode: str) ->
 # -- many more, without a compiler ---------------------------------------------------------------
 
 MANY = int(
-    os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 150)
+    os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 100)
 )
 
 
