@@ -18,10 +18,6 @@ from .spec import Access
 if TYPE_CHECKING:
     from .cpu import Writer
 
-# Sums of up to this many rows have a loop of their own; longer ones are added in blocks of four.
-MAX_ROWS = 5
-BLOCK_ROWS = 4
-
 
 class SamplerWriter:
     """Writes the lines of the sampler; works for one `Writer`."""
@@ -83,7 +79,6 @@ class SamplerWriter:
         yield f"low = min(low_{last}, begin)"
         yield f"span, left, right = end - begin, begin - low, max(high_{last} - end, 0)"
         yield f"inner = sums + left * {4 * self.lanes}"
-        yield f"row_count = {' * '.join(f'tap_count_{k}' for k in range(last)) or '1'}"
 
     # -- once per line -------------------------------------------------------------------------
 
@@ -147,36 +142,22 @@ class SamplerWriter:
         )
 
     def _sum_rows(self) -> Iterator[str]:
-        for rows in range(1, MAX_ROWS + 1):
-            yield f"{'if' if rows == 1 else 'elif'} row_count == {rows}:"
-            yield from _indent(self._rows(rows, "0", onto=False))
-        yield "else:"
-        yield from _indent(self._rows(BLOCK_ROWS, "0", onto=False))
+        """Sum up rows of values that are computed first, one row at a time."""
         t = self.writer.fresh("t")
-        yield f"    {t} = {BLOCK_ROWS}"
-        for rows in (BLOCK_ROWS, 1):
-            yield f"    while {t} + {rows} <= row_count:"
-            yield from _indent(self._rows(rows, t, onto=True), 2)
-            yield f"        {t} += {rows}"
-
-    def _rows(self, rows: int, start: str, onto: bool) -> Iterator[str]:
-        """The loop that adds `rows` rows from number `start` on; `onto` what is there already."""
-        writer = self.writer
-        e = writer.fresh("e")
-        body: list[str] = []
-        total = f"row_f32(inner, {e})" if onto else ""
-        for r in range(rows):
-            weight, bases, lines = self._row(f"{start} + {r}")
-            yield from lines
+        count = " * ".join(f"tap_count_{k}" for k in range(self.last)) or "1"
+        yield f"for {t} in range({count}):"
+        weight, bases, lines = self._row(t)
+        yield from _indent(lines)
+        for test, onto in ((f"if {t} == 0:", False), ("else:", True)):
+            e = self.writer.fresh("e")
             text, tap = self._tap(bases, e)
-            body += text
-            name = writer.fresh("t")
-            step = f"fma_f32({weight}, {tap}, {total})" if total else f"{weight} * {tap}"
-            body.append(f"{name} = {step}")
-            total = name
-        yield f"for {e} in range(span * {self.lanes}):"
-        yield from _indent(body)
-        yield f"    store_f32_7(inner, {e}, {total})"
+            total = (
+                f"fma_f32({weight}, {tap}, row_f32(inner, {e}))" if onto else f"{weight} * {tap}"
+            )
+            store = f"store_f32_7(inner, {e}, {total})"
+            loop = f"for {e} in range(span * {self.lanes}):"
+            yield f"    {test}"
+            yield from _indent([loop, *_indent([*text, store])], 2)
 
     def _row(self, t: str) -> tuple[str, dict[int, str], list[str]]:
         """(weight, where the row begins in each operand, lines) of row number `t`."""

@@ -21,10 +21,6 @@ TAPS = ("step", "at", "n", "in", "count", "nearest", "base", "table", "origin", 
         "stretch")  # fmt: skip
 
 
-# Elements that two neighbouring pixels take in a vector of a CPU kernel, by their lanes.
-PAIR_PITCH = {1: 2, 2: 4, 3: 8, 4: 8}
-
-
 @dataclass(frozen=True)
 class Access:
     """A strided operand. A stride is in elements: a number, or None if only the table knows it."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import convert
 from ..fusion import build
 from ..fusion.graph import Array, Node, Shapes
 from ..kernels import dtypes as dt
@@ -36,7 +35,6 @@ from .sampling import LINEAR, rows_node
 from .window import (
     OLD_DOC,
     POSITION_DOC,
-    beside,
     check_choice,
     check_extents,
     checked_axes,
@@ -236,15 +234,13 @@ def _resize(
     x, axes = input, spatial_axes(input)
     sides = {"resize_x": resize_x, "resize_y": resize_y, "resize_z": resize_z}
     sizes, mode = wanted_sizes(x.layout, size, sides, resize_shorter, resize_longer, mode)
-    lo, hi = region_of(roi_start, roi_end, len(axes))
-    extents = x.shapes.rows[:, axes]
-    f = frame(extents, sizes, mode, max_size, lo, hi, roi_relative, subpixel_scale)
+    region = region_of(roi_start, roi_end, len(axes))
+    f = frame(x.shapes.rows[:, axes], sizes, mode, max_size, *region, roi_relative, subpixel_scale)
     kinds = filters(interp_type, min_filter, mag_filter)
     result = resample_frame("resize", x, axes, f, kinds, antialias, result_type(x, dtype))
     if not save_attrs:
         return result
-    rows = list(np.ascontiguousarray(extents, np.int32))
-    return [result, beside(convert.copy_arrays(rows, dt.int32, None, x.batch), x)]
+    return [result, rows_node(f.extents, x, dt.int32)]
 
 
 resize = op.graph(
@@ -312,9 +308,8 @@ def resize_crop_mirror(
     x, axes = input, spatial_axes(input)
     sides = {"resize_x": resize_x, "resize_y": resize_y, "resize_z": resize_z}
     sizes, mode = wanted_sizes(x.layout, size, sides, resize_shorter, resize_longer, mode)
-    lo, hi = region_of(roi_start, roi_end, len(axes))
-    extents = x.shapes.rows[:, axes]
-    f = frame(extents, sizes, mode, max_size, lo, hi, roi_relative, subpixel_scale)
+    region = region_of(roi_start, roi_end, len(axes))
+    f = frame(x.shapes.rows[:, axes], sizes, mode, max_size, *region, roi_relative, subpixel_scale)
     if "D" not in x.layout:  # frames are not cropped
         crop_d = None
         crop = crop[:, -2:] if crop is not None and crop.shape[1] == 3 else crop
