@@ -79,6 +79,23 @@ from .tensor import Tensor, as_tensor, tensor
 
 __version__ = "0.1.0"
 
+# Seldom used, imported on first use so that `import ndd` stays quick: name → module.
+_LAZY: dict[str, str] = {}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _LAZY:
+        value = globals()[name] = getattr(import_module(_LAZY[name], __name__), name)
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
 __all__ = [
     "Batch",
     "DType",
