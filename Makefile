@@ -48,6 +48,7 @@ lint: $(VENV)/.test
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(PY) -m pyright
 
 format: $(VENV)/.test
 	$(PY) -m ruff check --fix .

@@ -1,26 +1,81 @@
-"""`python -m bench`: all benchmarks; `python -m bench pointwise` one of them."""
+"""`python -m bench`: all workloads; `python -m bench eval train` some; `--quick` a short version.
+
+`python -m bench soak --minutes 10` watches the memory; `constants` and `tabulate` are the
+measurements behind tuned constants. None of these three is part of a run without names.
+"""
 
 from __future__ import annotations
 
-import sys
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
 
-from . import constants, harness, overhead, pointwise, resample, tabulate
+# Before anything that loads OpenMP: idle threads must not spin while others are timed.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
-BENCHMARKS = {
-    "pointwise": pointwise.main,
-    "overhead": overhead.main,
-    "resample": resample.main,
-    "tabulate": tabulate.main,
-    "constants": constants.main,
+from . import (
+    calls,
+    constants,
+    harness,
+    loops,
+    overhead,
+    pointwise,
+    report,
+    resample,
+    soak,
+    tabulate,
+)
+from .harness import Row
+from .loops import Settings
+
+WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
+    "decode": loops.decode,
+    "eval": loops.evaluate,
+    "train": loops.train,
+    "ssl": loops.ssl,
+    "stall": loops.stall,
+    "first": loops.first_batch,
+    "threads": loops.threads,
+    "batches": loops.batches,
+    "sizes": loops.sizes,
+    "calls": lambda settings: calls.main(),
+    "pointwise": lambda settings: pointwise.main(settings.rounds),
+    "resample": lambda settings: resample.main(settings.rounds),
+    "overhead": lambda settings: overhead.main(settings.rounds),
 }
+QUICK = ("decode", "eval", "train", "first", "calls")
+TUNING = {"constants": constants.main, "tabulate": tabulate.main}
 
 
-def main() -> None:
-    chosen = sys.argv[1:] or list(BENCHMARKS)
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help=", ".join([*WORKLOADS, "soak", *TUNING]))
+    parser.add_argument("--quick", action="store_true", help="few peers, short rounds, no record")
+    parser.add_argument("--rounds", type=int, help="7, with --quick 3")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of `soak`")
+    parser.add_argument("--output", type=Path, default=Path("bench-report"), help="folder")
+    parser.add_argument("--no-record", action="store_true", help="leave bench/results.csv alone")
+    chosen = parser.parse_args(arguments)
+    unknown = set(chosen.names) - {*WORKLOADS, *TUNING, "soak"}
+    if unknown:
+        parser.error(f"no such workload: {', '.join(sorted(unknown))}")
+    settings = Settings(chosen.rounds or (3 if chosen.quick else 7), chosen.quick)
     print(harness.machine())
-    for name in chosen:
-        BENCHMARKS[name]()
+    rows: list[Row] = []
+    for name in chosen.names or (QUICK if chosen.quick else WORKLOADS):
+        if name in TUNING:
+            TUNING[name]()
+        else:
+            rows += soak.main(chosen.minutes) if name == "soak" else WORKLOADS[name](settings)
+    if rows:
+        report.write(rows, chosen.output)
+        if not (chosen.quick or chosen.no_record):
+            harness.record(rows)
+        print(f"\n{report.goal_table(rows)}\n\nreport, rows and plots are in {chosen.output}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

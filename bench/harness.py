@@ -1,34 +1,63 @@
-"""Interleaved timing of several contestants, and the table of results."""
+"""Interleaved timing of several contestants, rows of results and where they are kept."""
 
 from __future__ import annotations
 
 import csv
 import gc
+import importlib
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psutil
 
 RESULTS = Path(__file__).with_name("results.csv")
 MIN_SAMPLE_SECONDS = 0.25
 ROUNDS = 7
+ATTEMPTS = 3  # at a sample that nobody disturbs
+COLUMNS = ("date", "commit", "machine", "workload", "name", "value", "unit", "spread", "busy")
+PACKAGES = (
+    "ndd-fusion", "numpy", "numba", "nvidia-nvimgcodec-cu12", "nvidia-dali-cuda120", "torch",
+    "torchvision", "albumentations", "opencv-python-headless", "simplejpeg", "pillow", "kornia",
+    "kornia-rs", "spdl", "numexpr",
+)  # fmt: skip
 
 
 @dataclass
 class Row:
-    """One contestant of one workload."""
+    """One contestant of one workload: the median over rounds."""
 
     workload: str
     name: str
-    seconds: float
-    spread: float  # (max - min) / median over rounds
-    busy: bool  # another process took more than a tenth of a core meanwhile
+    value: float
+    unit: str = "s"
+    spread: float = 0.0  # (max - min) / median over rounds
+    busy: bool = False  # another process took more than a tenth of a core meanwhile
+    samples: list[float] = field(default_factory=list)  # one for each round
+
+    @classmethod
+    def of(
+        cls, workload: str, name: str, samples: Sequence[float], unit: str = "s", busy: bool = False
+    ) -> Row:
+        """A row from the samples of its rounds."""
+        middle = median(samples)
+        spread = (max(samples) - min(samples)) / middle if middle else 0.0
+        return cls(workload, name, middle, unit, spread, busy, list(samples))
+
+
+def ratio(a: Row, b: Row) -> float:
+    """How many times faster `a` is than `b`: round by round, as the machine's speed drifts."""
+    if len(a.samples) == len(b.samples) > 0:
+        return median(y / x for x, y in zip(a.samples, b.samples))
+    return b.value / a.value
 
 
 def calibrate(fn: Callable[[], object]) -> int:
@@ -40,45 +69,72 @@ def calibrate(fn: Callable[[], object]) -> int:
     return max(1, int(MIN_SAMPLE_SECONDS / max(once, 1e-7)))
 
 
+def rotated(names: list[str], r: int) -> list[str]:
+    """The order of round `r`."""
+    first = r % max(1, len(names))
+    return names[first:] + names[:first]
+
+
 def compare(
-    workload: str, contestants: dict[str, Callable[[], object]], rounds: int = ROUNDS
+    workload: str,
+    contestants: dict[str, Callable[[], object]],
+    rounds: int = ROUNDS,
+    divide: int = 1,
 ) -> list[Row]:
-    """Time all contestants in turn, the order rotated every round."""
+    """Time all contestants in turn; `divide`: things that one call does."""
     calls = {name: calibrate(fn) for name, fn in contestants.items()}
     times: dict[str, list[float]] = {name: [] for name in contestants}
     busy = dict.fromkeys(contestants, False)
-    names = list(contestants)
     for r in range(rounds):
-        for name in names[r % len(names) :] + names[: r % len(names)]:
-            gc.collect()
-            other = _other_cpu_seconds()
-            start = time.perf_counter()
-            for _ in range(calls[name]):
-                contestants[name]()
-            elapsed = time.perf_counter() - start
-            busy[name] |= _other_cpu_seconds() - other > 0.1 * elapsed
-            times[name].append(elapsed / calls[name])
-    return [
-        Row(workload, n, median(t), (max(t) - min(t)) / median(t), busy[n])
-        for n, t in times.items()
-    ]
+        for name in rotated(list(contestants), r):
+            take = partial(_seconds, contestants[name], calls[name])
+            sample, disturbed = undisturbed(take, os.getpid())
+            times[name].append(sample / divide)
+            busy[name] |= disturbed
+    return [Row.of(workload, n, t, busy=busy[n]) for n, t in times.items()]
 
 
-def _other_cpu_seconds() -> float:
+def _seconds(fn: Callable[[], object], calls: int) -> float:
+    gc.collect()
+    start = time.perf_counter()
+    for _ in range(calls):
+        fn()
+    return (time.perf_counter() - start) / calls
+
+
+def undisturbed(take: Callable[[], float], process: int) -> tuple[float, bool]:
+    """A sample, taken again if others used the machine meanwhile, and whether they still did."""
+    for _ in range(ATTEMPTS):
+        before = _cpu_seconds(process)
+        sample = take()
+        after = _cpu_seconds(process)
+        busy = after[1] - before[1] > 0.1 * (after[0] - before[0])
+        if not busy:
+            break
+    return sample, busy
+
+
+def _cpu_seconds(process: int) -> tuple[float, float]:
+    """The time, and the CPU time of everybody but `process` and its children."""
     total = psutil.cpu_times()
-    mine = psutil.Process().cpu_times()
-    used = total.user + total.system + total.nice
-    return used - (mine.user + mine.system + mine.children_user + mine.children_system)
+    used = total.user + total.system + total.nice + total.steal  # steal: of other machines
+    root = psutil.Process(process)
+    for p in (root, *root.children(recursive=True)):
+        times = p.cpu_times()
+        used -= times.user + times.system
+    return time.perf_counter(), used
 
 
 def show(rows: list[Row], base: str, unit: float = 1e3, name: str = "ms") -> None:
     """Print a workload's table; ratios against `base` (how many times faster than it)."""
-    reference = next((r.seconds for r in rows if r.name == base), None)
+    if not rows:
+        return
+    reference = next((r for r in rows if r.name == base), None)
     print(f"\n{rows[0].workload}")
-    for r in sorted(rows, key=lambda r: r.seconds):
-        ratio = f"{reference / r.seconds:7.2f}x {base}" if reference else ""
+    for r in sorted(rows, key=lambda r: r.value):
+        against = f"{ratio(r, reference):7.2f}x {base}" if reference else ""
         flag = "  (machine busy)" if r.busy else ""
-        print(f"  {r.name:28s} {r.seconds * unit:10.3f} {name}  ±{r.spread:4.0%} {ratio}{flag}")
+        print(f"  {r.name:34s} {r.value * unit:10.3f} {name}  ±{r.spread:4.0%} {against}{flag}")
 
 
 def machine() -> str:
@@ -91,28 +147,43 @@ def machine() -> str:
     return f"{model}, {len(os.sched_getaffinity(0))} cores"
 
 
-def record(rows: list[Row]) -> None:
-    """Append rows to bench/results.csv."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+def versions() -> dict[str, str]:
+    """Of us and of the peers that are installed."""
+    found = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "missing"
+    return found
+
+
+def commit() -> str:
+    """The commit that was measured, with a + where files were changed since."""
+    git = ["git", "-C", str(RESULTS.parent)]
+    head = [*git, "rev-parse", "--short", "HEAD"]
+    name = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+    changed = subprocess.run(
+        [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    new = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as f:
+    return name + "+" * bool(changed)
+
+
+def record(rows: Iterable[Row], path: Path = RESULTS) -> None:
+    """Append rows to a CSV file, by default bench/results.csv."""
+    new = not path.exists()
+    where = (time.strftime("%Y-%m-%d"), commit(), machine())
+    with path.open("a", newline="") as f:
         out = csv.writer(f, lineterminator="\n")
         if new:
-            out.writerow(
-                ["date", "commit", "machine", "workload", "name", "seconds", "spread", "busy"]
-            )
+            out.writerow(COLUMNS)
         for r in rows:
-            day = time.strftime("%Y-%m-%d")
-            out.writerow([day, commit, machine(), r.workload, r.name, f"{r.seconds:.6g}",
-                          f"{r.spread:.3f}", int(r.busy)])  # fmt: skip
+            value, spread = f"{r.value:.6g}", f"{r.spread:.3f}"
+            out.writerow([*where, r.workload, r.name, value, r.unit, spread, int(r.busy)])
 
 
-def optional(name: str) -> object | None:
+def optional(name: str) -> Any:
     """A peer, or None and one line that says it is missing."""
-    import importlib
-
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -8,7 +8,9 @@ import numpy as np
 
 import ndd
 
-from .harness import Row, compare, optional, record, show
+from .harness import ROUNDS, Row, compare, optional, show
+
+CALLS = 20
 
 
 def contestants(mode: str) -> dict[str, Callable[[], object]]:
@@ -26,23 +28,16 @@ def contestants(mode: str) -> dict[str, Callable[[], object]]:
 def _loop(lib: object, batch: object, mode: object) -> Callable[[], object]:
     def run() -> None:
         with mode:
-            for _ in range(20):
+            for _ in range(CALLS):
                 lib.brightness(batch, brightness=1.5).evaluate()
 
     return run
 
 
-def main(rounds: int = 7) -> list[Row]:
+def main(rounds: int = ROUNDS) -> list[Row]:
     rows: list[Row] = []
     for mode in ("deferred", "eager", "sync_cpu", "sync_full"):
-        part = compare(f"20 op calls, {mode}", contestants(mode), rounds)
-        for row in part:
-            row.seconds /= 20
+        part = compare(f"one op call, {mode}", contestants(mode), rounds, CALLS)
         show(part, "oracle", 1e6, "µs")
         rows += part
-    record(rows)
     return rows
-
-
-if __name__ == "__main__":
-    main()

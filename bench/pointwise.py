@@ -16,7 +16,7 @@ import numpy as np
 
 import ndd
 
-from .harness import Row, compare, optional, record, show
+from .harness import ROUNDS, Row, compare, optional, show
 
 N, SHAPE = 64, (224, 224, 3)
 A, B, GAMMA, MEAN, STD = 0.9 / 255, 0.05, 0.45, 0.45, 0.22
@@ -103,7 +103,7 @@ def copy_contestants() -> dict[str, Callable[[], object]]:
     return {"ndd": run_ours, "copy": lambda: np.copyto(target, source)}
 
 
-def main(threads: int = 1, rounds: int = 7) -> list[Row]:
+def main(rounds: int = ROUNDS, threads: int = 1) -> list[Row]:
     rng = np.random.default_rng(0)
     bytes_ = rng.integers(0, 256, (N, *SHAPE), dtype=np.uint8)
     floats = bytes_.astype(np.float32)
@@ -122,10 +122,4 @@ def main(threads: int = 1, rounds: int = 7) -> list[Row]:
         rows += part
     part = compare("linear chain f32, 1 thread", copy_contestants(), rounds)
     show(part, "copy")
-    rows += part
-    record(rows)
-    return rows
-
-
-if __name__ == "__main__":
-    main()
+    return rows + part

@@ -17,7 +17,7 @@ import numpy as np
 
 import ndd
 
-from .harness import compare, optional, record, show
+from .harness import ROUNDS, Row, compare, optional, show
 
 COUNT = 32
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
@@ -58,7 +58,7 @@ def both(images: list[np.ndarray], program: Callable[[Any, Any], Any]) -> Runs:
     return {name: run(*library) for name, library in libraries().items()}
 
 
-def resize_normalise() -> None:
+def resize_normalise(rounds: int) -> list[Row]:
     images = photos()
 
     def program(lib: Any, batch: Any) -> Any:
@@ -93,10 +93,10 @@ def resize_normalise() -> None:
             return out
 
         runs["opencv area"] = opencv
-    finish(f"resize 224² AA + normalise, {COUNT} photos ~400×500, 1 thread", runs)
+    return finish(f"resize 224² AA + normalise, {COUNT} photos ~400×500, 1 thread", runs, rounds)
 
 
-def warps() -> None:
+def warps(rounds: int) -> list[Row]:
     angle = 25.0
     images = [p[:256, :256] for p in photos(8)]
     images = [np.ascontiguousarray(np.tile(i, (2, 2, 1))) for i in images]
@@ -112,24 +112,46 @@ def warps() -> None:
         "rotate 25°": lambda lib, x: lib.rotate(x, angle=angle, keep_size=True),
         "warp_affine 25°": lambda lib, x: lib.warp_affine(x, matrix=lib.tensor(matrix)),
     }
+    rows: list[Row] = []
     for name, program in programs.items():
         runs = both(images, program)
         if cv2 is not None:
             cv2.setNumThreads(1)
             runs["opencv"] = opencv
-        finish(f"{name} bilinear, 8 × 512×512×3 u8, 1 thread", runs)
+        runs |= torch_warps(images, angle)
+        rows += finish(f"{name} bilinear, 8 × 512×512×3 u8, 1 thread", runs, rounds)
+    return rows
 
 
-def finish(workload: str, runs: Runs) -> None:
-    rows = compare(workload, runs)
+def torch_warps(images: list[np.ndarray], angle: float) -> Runs:
+    """grid_sample and kornia, on batches of floats, as that is what they take."""
+    torch, kornia = optional("torch"), optional("kornia.geometry.transform")
+    if torch is None:
+        return {}
+    torch.set_num_threads(1)
+    batch = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous()
+    c, s = np.cos(np.radians(angle)), np.sin(np.radians(angle))
+    theta = torch.tensor([[c, s, 0], [-s, c, 0]], dtype=torch.float32).expand(len(images), 2, 3)
+
+    def grid_sample() -> object:
+        grid = torch.nn.functional.affine_grid(theta, batch.shape, align_corners=False)
+        turned = torch.nn.functional.grid_sample(
+            batch.float(), grid, padding_mode="border", align_corners=False
+        )
+        return turned.round_().byte()
+
+    runs: Runs = {"torch grid_sample": grid_sample}
+    if kornia is not None:
+        angles = torch.full((len(images),), angle)
+        runs["kornia"] = lambda: kornia.rotate(batch.float(), angles).round_().byte()
+    return runs
+
+
+def finish(workload: str, runs: Runs, rounds: int) -> list[Row]:
+    rows = compare(workload, runs, rounds)
     show(rows, "oracle")
-    record(rows)
+    return rows
 
 
-def main() -> None:
-    resize_normalise()
-    warps()
-
-
-if __name__ == "__main__":
-    main()
+def main(rounds: int = ROUNDS) -> list[Row]:
+    return resize_normalise(rounds) + warps(rounds)

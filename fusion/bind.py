@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels import trace
 from ..kernels.spec import KernelSpec
 from ..kernels.taps import NEAREST, NEAREST_SUM, filter_tables
 from .graph import Array, Node, Storage
@@ -26,6 +27,7 @@ class Binder:
         self.filters = filters  # address of the filter tables on a device
         self.values = values  # what is in memory by now, by position
         self._numbers: dict[Term, tuple[Number, Number]] = {}
+        self.run = next(trace.runs)
 
     def table(self, spec: KernelSpec, recipe: Recipe) -> Array:
         """The table of one kernel: a row per sample."""

@@ -313,8 +313,8 @@ def host(
 
 def decode(
     op: str, function: Callable[..., None], x: Node, shapes: Shapes, dtype: DType,
-    layout: str | None, params: Any,
+    layout: str | None, params: Any, has_regions: bool = False,
 ) -> Node:  # fmt: skip
-    """A value that `function(node, sample, out)` writes, sample by sample, on many threads."""
-    static = intern(Decode(function, shapes.rank))
+    """A value that `function(params, sample, out)` writes, sample by sample, on many threads."""
+    static = intern(Decode(function, shapes.rank, has_regions))
     return Node(op, static, (x,), shapes, dtype, layout, x.batch, None, params)

@@ -14,12 +14,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ..kernels import trace
 from . import single
 from .errors import at_site
-from .graph import Array, Node, Samples
+from .graph import Array, Decode, Host, Node, Samples
 from .opaque import compute
-from .plan import is_planned, plan_for
-from .program import Program, collect
+from .plan import Plan, Record, known_plan, plan_for
+from .program import Program, Report, collect
 from .run import Run, release_inputs
 
 # The background thread looks for work this often, and starts when nothing was added since its last
@@ -33,8 +34,14 @@ WINDOW_SECONDS = 200e-6
 # machine (bench/constants.py), the longest pause between first calls was 3 to 12 ms in most runs.
 # Shorter windows often led to two plans; the time to the first result differed by less than noise.
 NEW_PROGRAM_SECONDS = 10e-3
+# So may one whose results were used by later programs before. Calls that follow each other take up
+# to a millisecond each (headers of a batch of images, geometry).
+EXTENDED_PROGRAM_SECONDS = 2e-3
 # Without work the pauses double up to this; then the thread sleeps until it is woken.
 LONGEST_PAUSE_SECONDS = 25e-3
+
+# Told of every program that has run; meanwhile nothing takes the shortest way (fusion/single.py).
+observers: list[Callable[[Program, Report], None]] = []
 
 
 def fusion_enabled() -> bool:
@@ -70,12 +77,37 @@ class Executor:
     def evaluate(self, node: Node) -> None:
         """Make sure that `node` has its value; raise the error of its call if it has none."""
         if node.storage is None:
-            with self._running:
-                if node.storage is None and node.error is None:
-                    self._flush(node)
+            if trace.active:
+                trace.during(trace.begin("stall", node.op), self._wait_for, node)
+            else:
+                self._wait_for(node)
         if node.error is not None:
             # without the frames of earlier times that it was raised
             raise node.error.with_traceback(None)
+
+    def evaluate_argument(self, node: Node) -> None:
+        """Like `evaluate`, for a value that a call needs as a number.
+
+        A cheap one is computed alone: the calls that are pending wait for the one that is being
+        made, to be fused with it.
+        """
+        if node.storage is None and is_cheap(node):
+            with self._running:
+                if node.storage is None and node.error is None:
+                    self._run([node])
+        self.evaluate(node)
+
+    def _wait_for(self, node: Node) -> None:
+        with self._running:
+            if node.storage is None and node.error is None:
+                self._flush(node)
+
+    def evaluate_all(self, nodes: list[Node]) -> None:
+        """Compute all of these values together; errors stay with the nodes."""
+        with self._running:
+            pending = [n for n in nodes if n.storage is None and n.error is None]
+            if pending:
+                self._run(pending)
 
     def flush_all(self) -> None:
         """Run everything that is pending."""
@@ -85,15 +117,19 @@ class Executor:
     def flush_quiet(self, quiet_seconds: float) -> None:
         """From the background: run what is pending if nothing was added for long enough."""
         with self._running:
-            if quiet_seconds >= NEW_PROGRAM_SECONDS or self._is_known():
+            if quiet_seconds >= NEW_PROGRAM_SECONDS or quiet_seconds >= self._patience():
                 self._flush(None)
 
-    def _is_known(self) -> bool:
+    def _patience(self) -> float:
+        """How long what is pending should wait for more to come."""
         try:
             roots = live_sinks(self._pending[:])
-            return not roots or is_planned(collect(unpicked(roots)[0]), fusion_enabled())
+            plan = known_plan(collect(unpicked(roots)[0]), fusion_enabled()) if roots else None
         except Exception:
-            return True  # the flush will report it
+            return 0.0  # the flush will report it
+        if roots and plan is None:
+            return NEW_PROGRAM_SECONDS
+        return EXTENDED_PROGRAM_SECONDS if plan is not None and plan.was_extended else 0.0
 
     # -- flushing ------------------------------------------------------------------------------
 
@@ -122,16 +158,21 @@ class Executor:
 
     def _run_together(self, roots: list[Node]) -> None:
         key = single.key_of(roots[0]) if len(roots) == 1 else None
-        if key is not None and single.run(roots[0], key, self._tables):
+        if key is not None and not observers and single.run(roots[0], key, self._tables):
             return
         roots, picked = unpicked(roots)
-        program = collect(roots)
-        again = read_again(program)
-        if again:
-            program = collect([*roots, *again])
-        plan, record = plan_for(program, fusion_enabled())
+        if trace.active:
+            planned = trace.during(trace.begin("plan", roots[0].op), program_and_plan, roots)
+        else:
+            planned = program_and_plan(roots)
+        program, plan, record = planned
+        for node in program.nodes:
+            if node.storage is not None and node.report is not None:
+                node.report.plan.was_extended = True
         Run(plan, program, self._pool(), self._gpu).execute()
         report = program.report(plan)
+        for observe in observers:
+            observe(program, report)
         if key is not None and program.outputs:
             single.learn(key, program.inputs[program.outputs[0]], program, plan, report)
         for p in (*program.outputs, *program.promises):
@@ -161,6 +202,33 @@ def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:
             root = root.inputs[0]
         wanted.append(root)
     return wanted, list(picked.values())
+
+
+def program_and_plan(roots: list[Node]) -> tuple[Program, Plan, Record]:
+    """The program that computes these values, and its plan."""
+    program = collect(roots)
+    again = read_again(program)
+    if again:
+        program = collect([*roots, *again])
+    return (program, *plan_for(program, fusion_enabled()))
+
+
+# A value and all it needs that has at most so many elements is cheap: less than a launch costs.
+CHEAP_ELEMENTS = 1 << 14
+
+
+def is_cheap(node: Node) -> bool:
+    """Whether a pending value takes no time worth mentioning."""
+    left = CHEAP_ELEMENTS
+    stack = [node]
+    while stack and left >= 0:
+        n = stack.pop()
+        if n.storage is None:
+            if isinstance(n.static, (Decode, Host)):
+                return False
+            left -= int(n.shapes.volumes.sum()) + 1
+            stack.extend(n.inputs)
+    return left >= 0
 
 
 def read_again(program: Program) -> list[Node]:

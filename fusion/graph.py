@@ -176,13 +176,13 @@ class Host(NamedTuple):
 class Decode(NamedTuple):
     """Every sample by itself, by a Python function that writes it into the result's memory.
 
-    `function(node, sample, out)` runs on threads of the pool, so it should release the GIL. params
-    are its own; those of images (ndd.codec.Images) have `windowed(start, size)`, the same for a
-    part of every picture.
+    `function(params, sample, out)` runs on threads of the pool, so it should release the GIL. If
+    `has_regions`, `params.windowed(start, size)` makes only a part of every picture.
     """
 
     function: Any
     rank: int
+    has_regions: bool
 
 
 class Transfer(NamedTuple):
@@ -236,9 +236,8 @@ class Node:
 
     __slots__ = (
         "__weakref__", "batch", "context", "count", "device", "dtype", "error", "handle", "inputs",
-        "layout", "op", "params", "promise", "rank", "report", "sampling", "shapes", "site",
-        "source_info",
-        "static", "storage", "token",
+        "layout", "op", "origin", "params", "promise", "rank", "report", "sampling", "shapes",
+        "site", "source_info", "static", "storage", "token",
     )  # fmt: skip
 
     def __init__(
@@ -273,6 +272,7 @@ class Node:
         self.promise: Any = None  # (record, position) of the plan that fused through this value
         self.report: Any = None  # the plan that produced it, for explain()
         self.source_info: Any = None
+        self.origin: Any = None  # see ndd.replay
         self.sampling: Any = None  # see ndd.ops.merging
         self.token: tuple[bool, int] | None = None  # see fusion.program.token
 

@@ -61,7 +61,7 @@ def _transfer(node: Node, source: Node, gpu: Any) -> Storage:
 
 def contiguous(source: Node) -> Storage:
     """A packed copy of strided host memory."""
-    from .run import allocate
+    from .pipeline import allocate
 
     storage = _stored(source)
     result = allocate(source.shapes, source.dtype.bytes)
@@ -77,9 +77,16 @@ def as_array(storage: Storage, node: Node, sample: int) -> Array:
     strides = None
     if storage.strides is not None:
         strides = tuple(int(s) * dtype.itemsize for s in storage.strides[sample])
+    return array_at(int(storage.addresses[sample]), shape, dtype, strides, storage)
+
+
+def array_at(
+    address: int, shape: Any, dtype: Any, strides: Any = None, of: Storage | None = None
+) -> Array:
+    """A NumPy view of memory; with `of` it keeps that alive."""
     if 0 in shape:
         return np.empty(shape, dtype)
-    return np.asarray(_Memory(int(storage.addresses[sample]), shape, dtype, strides, storage))
+    return np.asarray(_Memory(address, shape, dtype, strides, of))
 
 
 class _Memory:
@@ -87,9 +94,12 @@ class _Memory:
 
     __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, address: int, shape: Any, dtype: Any, strides: Any, of: Storage) -> None:
-        self.owner = of.owner
+    def __init__(
+        self, address: int, shape: Any, dtype: Any, strides: Any, of: Storage | None
+    ) -> None:
+        self.owner = None if of is None else of.owner
+        readonly = of is not None and of.readonly
         self.__array_interface__ = {
-            "version": 3, "shape": shape, "typestr": dtype.str, "data": (address, of.readonly),
+            "version": 3, "shape": shape, "typestr": dtype.str, "data": (address, readonly),
             "strides": strides,
         }  # fmt: skip

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..kernels.spec import KernelSpec
-from .graph import Pointwise, View
+from .graph import Decode, Pointwise, Transfer, View
 from .lower import Lowering, Recipe, SamplerConflictError, Terms
 from .passes import FUSIBLE, MAX_GROUP_NODES, choose_kept
 from .program import Program
@@ -23,6 +23,7 @@ class KernelStep:
     members: tuple[int, ...]
     device: Any
     kernel: Any = None  # compiled on first use
+    number: int = -1  # its place in the plan
 
     @property
     def reads(self) -> Iterable[int]:
@@ -39,10 +40,15 @@ class OpaqueStep:
 
     root: int
     reads: tuple[int, ...]
+    number: int = -1  # its place in the plan
 
     @property
     def writes(self) -> tuple[int, ...]:
         return (self.root,)
+
+
+class DecodeStep(OpaqueStep):
+    """Samples made one by one in host memory: a part of the kernels' pipeline that follows."""
 
 
 Step = KernelStep | OpaqueStep
@@ -50,13 +56,21 @@ Step = KernelStep | OpaqueStep
 
 @dataclass(eq=False)
 class Segment:
-    """A run of kernels over the same samples, or one opaque step."""
+    """A run of decoders and kernels over the same samples, or one opaque step."""
 
     steps: list[Step]
     # Values that only this segment sees, and the slot of scratch memory of each: those that are
     # never needed at the same time share one.
     slots: dict[int, int] = field(default_factory=dict)
     last: tuple[int, ...] = ()  # values that nothing after this segment needs
+
+
+class Regional(NamedTuple):
+    """A decoded value of which only a part may be needed: that which these kernels read."""
+
+    root: int
+    copies: tuple[int, ...]  # on other devices
+    readers: tuple[KernelStep, ...]
 
 
 @dataclass(eq=False)
@@ -68,6 +82,8 @@ class Plan:
     outputs: tuple[int, ...]
     statics: tuple[Any, ...] = ()  # keeps interned statics alive while the key names their ids
     segments: list[Segment] = field(default_factory=list)
+    regional: list[Regional] = field(default_factory=list)
+    was_extended: bool = False  # later programs began with its results
 
 
 class Record:
@@ -110,10 +126,10 @@ def plan_for(program: Program, fuse: bool) -> tuple[Plan, Record]:
     return plan, record
 
 
-def is_planned(program: Program, fuse: bool) -> bool:
-    """Whether `plan_for` would have nothing to do."""
+def known_plan(program: Program, fuse: bool) -> Plan | None:
+    """What `plan_for` would give, if it has nothing to do for it."""
     record = _records.get((fuse, program.key))
-    return record is not None and record.read.intersection(program.promises) in record.plans
+    return None if record is None else record.plans.get(record.read.intersection(program.promises))
 
 
 def make_plan(program: Program, fuse: bool, also: frozenset[int] = frozenset()) -> Plan:
@@ -123,8 +139,11 @@ def make_plan(program: Program, fuse: bool, also: frozenset[int] = frozenset()) 
     outputs = tuple(sorted({*program.outputs, *also}))
     groups, keep = _grouped(program, fuse, also, outputs)
     steps = groups.steps()
+    for number, step in enumerate(steps):
+        step.number = number
     plan = Plan(steps, keep, outputs, tuple(n.static for n in program.nodes))
     plan.segments = _segments(program, steps)
+    plan.regional = _regional(program, steps, {*outputs})
     _allot(plan)
     return plan
 
@@ -171,7 +190,8 @@ class _Groups:
             if isinstance(node.static, FUSIBLE) and not self._is_rename(p):
                 self._add(self._lower(p, frozenset())[1])
             else:
-                self.opaque[p] = OpaqueStep(p, program.inputs[p])
+                kind = DecodeStep if isinstance(node.static, Decode) else OpaqueStep
+                self.opaque[p] = kind(p, program.inputs[p])
                 for i in program.inputs[p]:
                     self.readers[i].add(p)
 
@@ -259,20 +279,57 @@ def is_onto(program: Program, terms: Terms, rank: int) -> bool:
 
 
 def _segments(program: Program, steps: list[Step]) -> list[Segment]:
-    """Runs of kernels over the same samples: each sample goes through all of them while hot."""
+    """Runs of steps over the same samples: each sample goes through all of them while hot."""
     segments: list[Segment] = []
     for step in steps:
         last = segments[-1].steps[-1] if segments else None
         if (
-            isinstance(step, KernelStep)
-            and isinstance(last, KernelStep)
-            and step.device == last.device
+            last is not None
+            and is_by_sample(step)
+            and is_by_sample(last)
+            and _device(step) == _device(last)
             and program.nodes[step.root].batch == program.nodes[last.root].batch
         ):
             segments[-1].steps.append(step)
         else:
             segments.append(Segment([step]))
     return segments
+
+
+def is_by_sample(step: Step) -> bool:
+    """Whether every sample of a step's result depends on its own inputs alone."""
+    return isinstance(step, (KernelStep, DecodeStep))
+
+
+def _device(step: Step) -> Any:
+    return step.device if isinstance(step, KernelStep) else None
+
+
+def _regional(program: Program, steps: list[Step], outputs: set[int]) -> list[Regional]:
+    """Decoded values that nothing but kernels read, directly or as copies."""
+    readers: dict[int, list[Step]] = {}
+    for step in steps:
+        for p in step.reads:
+            readers.setdefault(p, []).append(step)
+    found: list[Regional] = []
+    for step in steps:
+        if not isinstance(step, DecodeStep) or not program.nodes[step.root].static.has_regions:
+            continue
+        places = [step.root]
+        kernels: list[KernelStep] = []
+        others = 0
+        for p in places:  # grows
+            others += p in outputs
+            for reader in readers.get(p, ()):
+                if isinstance(reader, KernelStep):
+                    kernels.append(reader)
+                elif isinstance(program.nodes[reader.root].static, Transfer):
+                    places.append(reader.root)
+                else:
+                    others += 1
+        if not others:
+            found.append(Regional(step.root, tuple(places[1:]), tuple(kernels)))
+    return found
 
 
 def _allot(plan: Plan) -> None:
@@ -289,7 +346,7 @@ def _allot(plan: Plan) -> None:
         count = 0
         for t, step in enumerate(segment.steps):
             for p in step.writes:
-                if p in ends and ends[p][0] == s and isinstance(step, KernelStep):
+                if p in ends and ends[p][0] == s and is_by_sample(step):
                     if not free:
                         free.append(count)
                         count += 1

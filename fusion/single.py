@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..kernels import trace
 from ..kernels.memory import POOL
+from . import watch
 from .graph import Array, Node, Shapes, Storage
+from .pipeline import PARALLEL_MIN_BYTES, address_of
 from .plan import KernelStep, Plan
 from .program import Program, Report, facts_of, token
-from .run import PARALLEL_MIN_BYTES, address_of, release_inputs
+from .run import release_inputs
 
 Key = tuple[int, ...]
 MAX_KNOWN = 4096
@@ -95,7 +98,11 @@ def run(node: Node, key: Key, tables: dict[tuple[int, int], tuple[Array, int]]) 
     rows[:, known.out] = addresses
     for column, i in known.loads:
         rows[:, column] = inputs[i].storage.addresses  # type: ignore[union-attr]
-    known.kernel.run(address, 0, node.count)
+    if trace.active:
+        stage = watch.begin_single(known.plan.steps[0], node)
+        trace.during(stage, known.kernel.run, address, 0, node.count)
+    else:
+        known.kernel.run(address, 0, node.count)
     node.report = known.report if shapes is known.shapes else _report(known, node)
     node.storage = Storage(addresses, buffer, dense=dense)
     release_inputs(node)

@@ -17,13 +17,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from . import cpu, cpu_helpers
+from . import cpu, cpu_helpers, trace
 from .cache import cache_dir, digest, load_object, package_version, store_object, write_atomically
 from .spec import KernelSpec
 
 _ENTRY = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
+# Characters of a kernel's name: profilers list it beside their numbers, on one line.
+MAX_NAME = 80
 _lock = threading.Lock()
 _kernels: dict[KernelSpec, CpuKernel] = {}
 compile_count = 0  # how many kernels this process compiled; tests assert on it
@@ -67,12 +69,20 @@ def get_kernel(spec: KernelSpec) -> CpuKernel:
 def kernel_name(spec: KernelSpec, source: str) -> str:
     """`flip_cast__u8_f32__3fa9c1d2`: the ops, the types in and out, and a digest."""
     ops = list(dict.fromkeys(op.replace(".", "_").replace("+", "_") for op in spec.ops))
-    text = "_".join(ops)
-    if len(text) > 60:
-        text = "_".join([*ops[:3], f"and_{len(ops) - 3}_more"])[:60]
     ins = "".join(dict.fromkeys(f"{a.dtype}" for a in spec.loads if not a.is_scalar)) or "const"
     outs = "".join(dict.fromkeys(f"{a.dtype}" for a in spec.stores))
-    return f"{text}__{ins}_{outs}__{digest(source)}"
+    tail = f"__{ins}_{outs}__{digest(source)}"
+    return shortened(ops, MAX_NAME - len(tail)) + tail
+
+
+def shortened(ops: list[str], room: int) -> str:
+    """The ops of a name; of a long chain the first ones, how many more, and the last one."""
+    text = "_".join(ops)
+    for first in range(len(ops) - 2, 0, -1):
+        if len(text) <= room:
+            break
+        text = "_".join([*ops[:first], f"and_{len(ops) - first - 1}_more", ops[-1]])
+    return text
 
 
 @lru_cache(maxsize=4096)
@@ -87,6 +97,14 @@ def kernel_file(spec: KernelSpec, on_gpu: bool) -> str:
 
 def _build(spec: KernelSpec) -> CpuKernel:
     name = kernel_file(spec, False)
+    if trace.active:
+        made: CpuKernel = trace.during(trace.begin("compile", name), _make, spec, name)
+        return made
+    return _make(spec, name)
+
+
+def _make(spec: KernelSpec, name: str) -> CpuKernel:
+    """Compile a kernel, or load it from disk."""
     source = cpu.render(spec, name)
     folder = cache_dir() / "cpu"
     source_path = folder / f"{name}.py"

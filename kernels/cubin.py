@@ -26,10 +26,27 @@ WARP_SIZE = 32
 REGISTERS_PER_SM = 65536
 REGISTER_UNIT = 256  # a warp's registers are allocated in units of this many
 # CUDA programming guide, "technical specifications per compute capability":
-MAX_WARPS_PER_SM = {80: 64, 90: 64, 120: 48}
-MAX_BLOCKS_PER_SM = {80: 32, 90: 32, 120: 24}
-SHARED_BYTES_PER_SM = {80: 164 << 10, 90: 228 << 10, 120: 100 << 10}
+MAX_WARPS_PER_SM = {80: 64, 89: 48, 90: 64, 120: 48}
+MAX_BLOCKS_PER_SM = {80: 32, 89: 24, 90: 32, 120: 24}
+SHARED_BYTES_PER_SM = {80: 164 << 10, 89: 100 << 10, 90: 228 << 10, 120: 100 << 10}
 SHARED_BYTES_RESERVED = 1 << 10  # per block, by the driver
+# Families of SASS instructions (CUDA binary utilities, "instruction set reference"), by how a
+# mnemonic begins; the first that fits. A leading U is the same on the uniform datapath.
+FAMILIES = {
+    "move": ("IMAD.MOV", "MOV", "SEL", "R2", "S2", "CS2R", "SHFL", "P2R", "PRMT"),
+    "global memory": ("LDG", "STG"),
+    "local memory": ("LDL", "STL"),
+    "shared memory": ("LDS", "STS"),
+    "constants": ("LDC",),
+    "convert": ("I2", "F2", "FRND"),
+    "special": ("MUFU",),
+    "double": ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX"),
+    "half": ("HADD", "HMUL", "HFMA", "HSET", "HMNMX"),
+    "control": ("BRA", "BRX", "BS", "BREAK", "EXIT", "CALL", "RET", "WARPSYNC", "BAR", "DEPBAR"),
+    "float": ("FADD", "FMUL", "FFMA", "FSEL", "FSET", "FMNMX", "FCHK"),
+    "integer": ("I", "LOP", "SHF", "LEA", "SGXT", "POPC", "FLO", "BREV", "BMSK", "VI", "VABS"),
+    "predicate": ("PLOP", "VOTE"),
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +59,8 @@ class Report:
     registers: int
     local_bytes: int  # spills and stack, per thread
     shared_bytes: int
-    instructions: int  # SASS, without padding
+    instructions: int  # SASS, without padding; what is in a loop counts once
+    mix: dict[str, int]  # of them, by family
     loads: dict[int, int]  # global loads in the code by their width in bits
     stores: dict[int, int]
     occupancy: float  # modelled: resident warps over the most there can be
@@ -72,6 +90,7 @@ def compile_cubin(
         sass = _run(triton, "nvdisasm", "-c", str(cubin))
     numbers = {key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", usage)}
     mnemonics = re.findall(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\S*)", sass)
+    mnemonics = [m for m in (m.rstrip(";") for m in mnemonics) if m != "NOP"]
     registers, shared = numbers["REG"], numbers.get("SHARED", 0) + compiled.metadata.shared
     return Report(
         name=kernel.name,
@@ -80,7 +99,8 @@ def compile_cubin(
         registers=registers,
         local_bytes=numbers.get("LOCAL", 0) + numbers.get("STACK", 0),
         shared_bytes=shared,
-        instructions=sum(m.rstrip(";") != "NOP" for m in mnemonics),
+        instructions=len(mnemonics),
+        mix=dict(Counter(map(family, mnemonics)).most_common()),
         loads=_widths(mnemonics, "LDG"),
         stores=_widths(mnemonics, "STG"),
         occupancy=occupancy(registers, shared, num_warps, arch),
@@ -102,11 +122,19 @@ def occupancy(registers: int, shared_bytes: int, num_warps: int, arch: int) -> f
     return blocks * num_warps / MAX_WARPS_PER_SM[arch]
 
 
+def family(mnemonic: str) -> str:
+    """What kind of work an instruction does; "other" if it is in no table."""
+    for name, starts in FAMILIES.items():
+        if mnemonic.startswith(starts) or mnemonic.removeprefix("U").startswith(starts):
+            return name
+    return "other"
+
+
 def _widths(mnemonics: list[str], access: str) -> dict[int, int]:
     sizes = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
     found: Counter[int] = Counter()
     for mnemonic in mnemonics:
-        name, *parts = mnemonic.rstrip(";").split(".")
+        name, *parts = mnemonic.split(".")
         if name == access:
             found[next((sizes[p] for p in parts if p in sizes), 32)] += 1
     return dict(sorted(found.items()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from . import dtypes as dt
@@ -249,6 +249,37 @@ def _pair_clamped(at: Expr, n: Expr) -> tuple[Pixels, Expr]:
     return [(first, true), (second, true)], at - cast(first, dt.float32)
 
 
+class Function(NamedTuple):
+    """A long part of bodies, of plain operations, that CPU kernels call instead of repeating it."""
+
+    name: str
+    parameters: tuple[Expr, ...]
+    result: Expr
+
+
+def function(name: str, body: Callable[..., Expr], *dtypes: DType) -> Function:
+    """`body` as a function of parameters of these types."""
+    parameters = tuple(Expr("parameter", t, attr=k) for k, t in enumerate(dtypes))
+    return Function(name, parameters, body(*parameters))
+
+
+def call(f: Function, *args: Expr) -> Expr:
+    """The result of a function."""
+    return Expr("call", f.result.dtype, args, f)
+
+
+def inlined(root: Expr, memo: dict[Expr, Expr]) -> Expr:
+    """`root` with the operations of functions in the places of their calls."""
+
+    def leaf(e: Expr) -> Expr | None:
+        if e.op != "call":
+            return None
+        given = dict(zip(e.attr.parameters, (memo[a] for a in e.args), strict=True))
+        return rewrite(e.attr.result, lambda _: None, given)
+
+    return rewrite(root, leaf, memo)
+
+
 def eq(a: Expr, b: Expr | Number) -> Expr:
     return a._binary("eq", b, dt.bool_)
 
@@ -477,6 +508,10 @@ _COSTLY = {"div": 4, "sqrt": 5, "fmod": 20, "udiv": 10, "urem": 10} | dict.fromk
 )
 
 
-def cost(root: Expr) -> int:
-    """Estimated arithmetic cost of evaluating an expression once."""
-    return sum(_COSTLY.get(e.op, 1) for e in walk([root]) if e.args)
+def cost(*roots: Expr) -> int:
+    """Estimated arithmetic cost of evaluating expressions once, what they share only once."""
+    return sum(
+        cost(e.attr.result) if e.op == "call" else _COSTLY.get(e.op, 1)
+        for e in walk(roots)
+        if e.args
+    )

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from . import dtypes as dt
-from . import gpu, gpu_env
+from . import gpu, gpu_env, trace
 from .cache import cache_dir, write_atomically
 from .cpu_runtime import kernel_name
 from .dtypes import DType
@@ -144,8 +144,13 @@ class GpuKernel:
             with _lock:
                 found = self._compiled.get(key)
                 if found is None:
-                    found = self._compiled[key] = self._compile(variant, target, block, num_warps)
+                    found = self._compiled[key] = self._make(variant, target, block, num_warps)
         return found
+
+    def _make(self, *how: Any) -> Any:
+        if trace.active:
+            return trace.during(trace.begin("compile", self.name), self._compile, *how)
+        return self._compile(*how)
 
     def _compile(self, variant: Variant, target: Any, block: int, num_warps: int) -> Any:
         global compile_count
@@ -351,7 +356,10 @@ class GpuRuntime:
 
     def synchronize(self) -> None:
         """Wait for all work submitted so far; raise its error."""
-        self._device.synchronize()
+        if trace.active:
+            trace.during(trace.begin("stall", "synchronize"), self._device.synchronize)
+        else:
+            self._device.synchronize()
 
 
 def _gather(dtype: DType, rank: int) -> KernelSpec:

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import dtypes as dt
 from .dtypes import DType
-from .expr import Expr, bfloat16_bits, walk
+from .expr import Expr, bfloat16_bits, inlined, walk
 
 Array = np.ndarray[Any, Any]
 
@@ -33,6 +33,8 @@ def evaluate(expr: Expr, env: Mapping[Any, Any]) -> Array:
 def evaluate_all(roots: tuple[Expr, ...], env: Mapping[Any, Any]) -> list[Array]:
     """The values of several expressions, common parts computed once."""
     known: dict[Expr, Array] = {}
+    memo: dict[Expr, Expr] = {}
+    roots = tuple(inlined(root, memo) for root in roots)
     with np.errstate(all="ignore"):
         for e in walk(roots):
             if e in env:

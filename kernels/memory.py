@@ -61,10 +61,19 @@ class Pool:
             if block is not None:
                 self.free_bytes -= size
         if block is None:
-            memory = np.empty(size, np.uint8)
-            start = memory.__array_interface__["data"][0]
-            block = (memory, start + (-start) % ALIGNMENT)
+            block = self._allocate(size, nbytes)
         return Buffer(self, block, nbytes)
+
+    def _allocate(self, size: int, nbytes: int) -> Block:
+        try:
+            memory = np.empty(size, np.uint8)
+        except MemoryError:
+            with self._lock:
+                self.live_bytes -= size
+            # NumPy's own error cannot be made again with another text, so an op could not be named
+            raise MemoryError(f"there is no memory for {nbytes / 1e9:,.1f} GB") from None
+        start = memory.__array_interface__["data"][0]
+        return memory, start + (-start) % ALIGNMENT
 
     def give_back(self, block: Block) -> None:
         size = block[0].size

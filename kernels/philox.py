@@ -8,6 +8,7 @@ give the same bits everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,22 @@ def blocks(counter: Sequence[Array | int], key: Sequence[int]) -> tuple[Array, .
 
 def philox(counter: Sequence[Expr], key: Sequence[Expr]) -> tuple[Expr, ...]:
     """Four uint32 expressions, from uint32 expressions."""
+    pairs = [ex.call(_pair(first), *counter, *key) for first in (0, 2)]
+    return tuple(ex.cast(w, dt.uint32) for pair in pairs for w in (pair, pair >> 32))
 
+
+@lru_cache(maxsize=None)
+def _pair(first: int) -> ex.Function:
+    """Two of the words as one, the first in the low bits. LLVM computes both pairs together."""
+
+    def body(*words: Expr) -> Expr:
+        low, high = _spelled_out(words[:4], words[4:])[first : first + 2]
+        return ex.cast(low, dt.uint64) | (ex.cast(high, dt.uint64) << 32)
+
+    return ex.function(f"philox_{first}", body, *[dt.uint32] * 6)
+
+
+def _spelled_out(counter: Sequence[Expr], key: Sequence[Expr]) -> tuple[Expr, ...]:
     def product(word: Expr, constant: int) -> tuple[Expr, Expr]:
         whole = ex.cast(word, dt.uint64) * constant
         return ex.cast(whole >> 32, dt.uint32), ex.cast(whole, dt.uint32)

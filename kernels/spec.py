@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import groupby, product
 
 from . import dtypes as dt
 from .dtypes import DType
@@ -80,6 +80,11 @@ class KernelSpec:
     @property
     def rank(self) -> int:
         return len(self.extents)
+
+    @property
+    def chain(self) -> str:
+        """The ops, for people: one that consists of several nodes is named once."""
+        return " → ".join(op for op, _ in groupby(self.ops))
 
     @cached_property
     def loop_axes(self) -> tuple[int, ...]:

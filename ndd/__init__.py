@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from . import checkpoint, decoders, experimental, io, math, random, readers, transforms, types
+import sys
+from types import ModuleType
+
+from . import (
+    checkpoint,
+    decoders,
+    experimental,
+    io,
+    math,
+    noise,
+    random,
+    readers,
+    transforms,
+    types,
+)
 from .batch import Batch, as_batch, batch
 from .context import (
     EvalContext,
@@ -14,7 +28,6 @@ from .context import (
     set_default_stream,
     set_num_threads,
 )
-from .decoders import imread
 from .device import Device, device
 from .explain import explain
 from .external_source import ExternalSource
@@ -64,7 +77,7 @@ from .ops.creation import (
     zeros,
     zeros_like,
 )
-from .ops.decoders import peek_image_shape
+from .ops.decoders import imread, peek_image_shape
 from .ops.displace import jitter, sphere, water
 from .ops.geometry import crop, flip, pad, slice, transpose
 from .ops.masks import coord_flip, coord_transform, grid_mask, lookup_table, one_hot
@@ -72,15 +85,24 @@ from .ops.merging import fusion_options
 from .ops.normalize import crop_mirror_normalize, erase
 from .ops.paste import multi_paste, paste
 from .ops.random_crop import random_crop_generator, random_resized_crop
+from .ops.random_ops import batch_permutation
 from .ops.resize import resize, resize_crop_mirror, tensor_resize
+from .ops.roi_random_crop import roi_random_crop
 from .ops.shapes import cat, expand_dims, reinterpret, reshape, squeeze, stack
 from .ops.warp import rotate, warp_affine
+from .suggest import missing, suggest_names
 from .tensor import Tensor, as_tensor, tensor
 
 __version__ = "0.1.0"
 
 # Seldom used, imported on first use so that `import ndd` stays quick: name → module.
-_LAZY: dict[str, str] = {}
+_LAZY: dict[str, str] = {
+    "kernel_report": ".roofline",
+    "nvtx": ".profiling",
+    "profile": ".profiling",
+    "report": ".profiling",
+    "show": ".showing",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -89,11 +111,11 @@ def __getattr__(name: str) -> object:
     if name in _LAZY:
         value = globals()[name] = getattr(import_module(_LAZY[name], __name__), name)
         return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing(sys.modules[__name__], name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*__all__, *(n for n in globals() if n.startswith("__"))})
 
 
 __all__ = [
@@ -112,6 +134,7 @@ __all__ = [
     "as_batch",
     "as_tensor",
     "batch",
+    "batch_permutation",
     "bb_flip",
     "bbox_paste",
     "bbox_rotate",
@@ -160,9 +183,12 @@ __all__ = [
     "int64",
     "io",
     "jitter",
+    "kernel_report",
     "lookup_table",
     "math",
     "multi_paste",
+    "noise",
+    "nvtx",
     "one_hot",
     "ones",
     "ones_like",
@@ -170,19 +196,23 @@ __all__ = [
     "paste",
     "peek_image_shape",
     "permute_batch",
+    "profile",
     "random",
     "random_crop_generator",
     "random_resized_crop",
     "readers",
     "reinterpret",
+    "report",
     "reshape",
     "resize",
     "resize_crop_mirror",
+    "roi_random_crop",
     "rotate",
     "saturation",
     "set_current_stream",
     "set_default_stream",
     "set_num_threads",
+    "show",
     "slice",
     "sphere",
     "squeeze",
@@ -203,3 +233,5 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+suggest_names(*(v for v in map(globals().get, __all__) if isinstance(v, ModuleType)))

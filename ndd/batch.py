@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -12,11 +13,15 @@ from . import convert
 from .fusion import build
 from .fusion.graph import Array, Node, Shapes, Storage, source
 from .fusion.opaque import as_array, compute
-from .fusion.run import allocate, release_inputs
+from .fusion.pipeline import allocate
+from .fusion.run import release_inputs
 from .handle import Handle, evaluate_node, finish_call
 from .kernels.dtypes import DType
 from .kernels.dtypes import dtype as as_dtype
 from .tensor import Tensor, describe, finished, second_node, tensor_node
+
+MAX_SHOWN_SHAPES = 8  # by repr()
+Several = slice | Sequence[SupportsIndex] | EllipsisType | Array  # of the samples
 
 
 class Batch(Handle):
@@ -75,6 +80,10 @@ class Batch(Handle):
         """Index inside every sample: `b.slice[0]`, `b.slice[1:n]`; bounds may differ per sample."""
         return BatchedSlice(self)
 
+    @overload
+    def select(self, sample_range: Several) -> Batch: ...  # type: ignore[overload-overlap]
+    @overload
+    def select(self, sample_range: SupportsIndex) -> Tensor: ...
     def select(self, sample_range: Any) -> Any:
         """Pick samples: an int gives a Tensor; a slice, a list or `...` gives a Batch."""
         n = self.batch_size
@@ -100,6 +109,14 @@ class Batch(Handle):
             "samples, batch.slice[i] to index inside every sample"
         )
 
+    if not TYPE_CHECKING:  # to which a Batch is no array
+
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+            raise TypeError(
+                "a Batch is not one array: use np.asarray(batch.tensors[i]) for a sample, or "
+                "np.asarray(ndd.as_tensor(batch)) for samples of one shape"
+            )
+
     def torch(self, copy: bool | None = None, pad: bool = False) -> Any:
         """One torch tensor with a leading sample axis.
 
@@ -113,7 +130,9 @@ class Batch(Handle):
         return dense_tensor(self, pad, copy).torch()
 
     def __repr__(self) -> str:
-        return describe(self, f"batch_size={self.batch_size}, shape={self.shape}")
+        shapes = f"[{', '.join(map(str, self.shape[:MAX_SHOWN_SHAPES]))}"
+        more = ", …]" if self.batch_size > MAX_SHOWN_SHAPES else "]"
+        return describe(self, f"batch_size={self.batch_size}, shape={shapes}{more}")
 
 
 class TensorList(Sequence[Tensor]):
@@ -125,6 +144,10 @@ class TensorList(Sequence[Tensor]):
     def __len__(self) -> int:
         return self._owner.batch_size
 
+    @overload  # type: ignore[override]
+    def __getitem__(self, key: Several) -> Batch: ...  # type: ignore[overload-overlap]
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Tensor: ...
     def __getitem__(self, key: Any) -> Any:
         return self._owner.select(key)
 

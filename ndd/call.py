@@ -14,19 +14,23 @@ from .device import device as as_device
 from .errors import at_site, user_site
 from .fusion import build
 from .fusion.graph import Array, Node, Shapes
-from .handle import Handle, evaluate_node, finish_call, input_of
+from .handle import Handle, evaluate_argument, evaluate_node, finish_call, input_of
 from .kernels import dtypes as dt
 from .kernels import expr as ex
+from .kernels import trace
 from .kernels.dtypes import DType
 from .kernels.expr import Expr
+from .replay import replayable, site_of_caller
 from .schema import REQUIRED, OpDef, Param
 from .tensor import Tensor, tensor_node
 
 
+@replayable
 def call(
     op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
 ) -> Any:
     """Run one op call: every public function ends here."""
+    stage = call_stage(op.name) if trace.active else None
     try:
         if batch_size is None and device is None and op.kind == "pointwise":
             node = _repeated(op, inputs, others)
@@ -45,8 +49,19 @@ def call(
         finish_call(nodes, external)
     except Exception as error:
         raise at_site(error, op.name, user_site()) from error.__cause__
+    finally:
+        if stage is not None:
+            stage.end()
     handles = [wrap(n) for n in nodes]
-    return handles[0] if isinstance(result, Node) else tuple(handles)
+    if isinstance(result, Node):
+        return handles[0]
+    assert op.outputs != 1, f"{op.name} has several results: its definition must say `outputs=`"
+    return tuple(handles)
+
+
+def call_stage(name: str) -> trace.Stage:
+    """Tell who watches that a call begins."""
+    return trace.begin("call", name, about={"line": str(site_of_caller())})
 
 
 _CONSTANT = object()
@@ -134,6 +149,8 @@ def _build(
             nodes.append(per_sample)  # only for its batch size
     everything = [*nodes, *(a for a in arguments.values() if isinstance(a, Node))]
     count = _batch_count(everything, batch_size)
+    if count is not None and count > 1:
+        _check_draws(op, others, count)
     nodes = nodes[: len(inputs)]
     if ordinal is not None and not op.mixed:
         nodes = [_on(n, ordinal) for n in nodes]
@@ -147,6 +164,15 @@ def _build(
     if op.kind == "pointwise":
         return _pointwise(op, nodes, arguments, count)
     return _graph(op, nodes, arguments, count)
+
+
+def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
+    """Warn of a random number that was drawn once for all samples: `batch_size` was forgotten."""
+    for p, value in zip(op.others, others, strict=True):
+        if isinstance(value, Tensor) and value._node.op.startswith("random."):
+            from .suggest import one_draw
+
+            one_draw(op.name, p.name, value._node.op, count)
 
 
 def _graph(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Any:
@@ -346,6 +372,8 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
         value = p.default
         if value is None:
             return None, None
+    if p.type is dt.DALIInterpType and _names_a_member(p, value):
+        value = _enum(p, value)
     if p.ragged:
         node = _argument_node(p, value)
         arrays = [
@@ -391,11 +419,11 @@ def _number(p: Param, value: Any) -> Any:
 
 def on_host(node: Node) -> Node:
     """The node, or its copy in host memory, with its values computed."""
-    evaluate_node(node)
+    evaluate_argument(node)
     if node.device is not None:
         node = build.transfer(node, None)
         node.context = current_context()
-        evaluate_node(node)
+        evaluate_argument(node)
     return node
 
 
@@ -456,13 +484,15 @@ def _static(p: Param, value: Any) -> Any:
         raise TypeError(f"argument `{p.name}` must be the same for all samples, got a Batch")
     if isinstance(value, Handle) or (isinstance(value, np.ndarray) and kind is not None):
         value = np.asarray(value).tolist()
-    if kind is str:
+    if kind is str or isinstance(kind, tuple):
         if not isinstance(value, str):
             raise TypeError(f"argument `{p.name}` must be a string, got {type(value).__name__}")
+        if isinstance(kind, tuple) and value not in kind:
+            raise ValueError(f"`{p.name}` must be one of {', '.join(kind)}, got {value!r}")
         return value
     if kind in ("ints", "floats"):
         convert_to = int if kind == "ints" else float
-        items = value if isinstance(value, (list, tuple)) else [value]
+        items = value if isinstance(value, (list, tuple, range)) else [value]
         return tuple(_static_number(p, convert_to, v) for v in items)
     if kind in (int, float, bool):
         if isinstance(value, (list, tuple, str)):
@@ -475,6 +505,11 @@ def _static_number(p: Param, kind: Any, value: Any) -> Any:
     if kind is int and isinstance(value, (float, int)) and not abs(value) < 2**63:
         raise ValueError(f"argument `{p.name}` must be a 64-bit integer, got {value:g}")
     return kind(value)
+
+
+def _names_a_member(p: Param, value: Any) -> bool:
+    """Whether a value is a name, or a member of an enum like ours: upstream has its own."""
+    return isinstance(value, str) or type(value).__name__ == p.type.__name__
 
 
 def _enum(p: Param, value: Any) -> Any:

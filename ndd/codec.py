@@ -380,14 +380,14 @@ class Images:
         regions = np.concatenate([start, start + size], axis=1).astype(np.int64)
         return Images(self.headers, self.sources, self.colour, self.fast_idct, self.failed, regions)
 
-    def decode(self, sample: int, node: Node, out: Array) -> None:
+    def decode(self, sample: int, out: Array) -> None:
         """One sample into its memory."""
         header = self.headers[sample]
         if header is None:
             out[...] = 0
             return
         try:
-            self._decode(header, sample, node.dtype, out)
+            self._decode(header, sample, _NATIVE[out.dtype], out)
         except ValueError as error:
             problem = ValueError(f"{self.name(sample, header)}: {error}")
             if self.failed is None:
@@ -417,9 +417,9 @@ class Images:
         )
 
 
-def decode_sample(node: Node, sample: int, out: Array) -> None:
-    """The function of a Decode node whose params are `Images`."""
-    node.params.decode(sample, node, out)
+def decode_sample(images: Images, sample: int, out: Array) -> None:
+    """The function of a Decode node."""
+    images.decode(sample, out)
 
 
 # -- on a GPU ------------------------------------------------------------------------------------

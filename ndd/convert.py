@@ -11,7 +11,7 @@ import numpy as np
 
 from .fusion.graph import Array, Node, Shapes, Storage, source
 from .fusion.opaque import as_array
-from .fusion.run import allocate
+from .fusion.pipeline import allocate
 from .kernels import dtypes as dt
 from .kernels.dtypes import DType
 

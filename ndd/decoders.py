@@ -16,7 +16,6 @@ from .ops.decoders import (
     image_slice,
     numpy,
 )
-from .ops.decoders import imread as imread  # for `ndd.imread`
 
 __all__ = [
     "errors",

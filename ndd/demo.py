@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 
 import ndd
+
+from .showing import Picture
 
 MEAN, STD = [123.7, 116.3, 103.5], [58.4, 57.1, 57.4]
 
@@ -70,33 +71,6 @@ def _rate(images: Any, seconds: float) -> Any:
     return count * images.batch_size / (time.perf_counter() - start)
 
 
-def save_png(path: Path, image: np.ndarray[Any, Any]) -> None:
-    """Write an RGB image with nvimgcodec."""
-    with _silent_stderr():
-        from nvidia import nvimgcodec
-
-        encoder = nvimgcodec.Encoder(
-            backends=[nvimgcodec.Backend(nvimgcodec.BackendKind.CPU_ONLY)],
-            device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
-        )
-        data = bytes(encoder.encode(nvimgcodec.as_image(image), codec="png"))
-    path.write_bytes(data)
-
-
-@contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """nvimgcodec reports GPU libraries that a CPU does not need on the process's stderr."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
 def picture(images: Any, augmented: Any, columns: int = 4) -> np.ndarray[Any, Any]:
     """Before above, after below."""
     before = [np.asarray(images.tensors[i])[:224, :224] for i in range(columns)]
@@ -128,5 +102,5 @@ def main(output: str = "demo.png", seconds: float = 2.0, batch_size: int = 64) -
         f"({threads} threads)"
     )
     path = Path(output)
-    save_png(path, picture(images, shown))
+    Picture(picture(images, shown)).save(path)
     print(f"before and after: {path.resolve()}")

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .fusion.executor import fusion_enabled
-from .fusion.plan import KernelStep, plan_for
-from .fusion.program import Report, collect
+from .fusion.graph import Alias, Samples, Site, View
+from .fusion.plan import KernelStep, OpaqueStep, Plan, Step, plan_for
+from .fusion.program import Facts, Program, Report, collect
 from .handle import Handle, lock_of
 from .kernels.cache import cache_dir
 from .kernels.cpu_runtime import kernel_file
+from .kernels.spec import KernelSpec
+
+
+@dataclass
+class Value:
+    """One value of the program: an input, or what an op makes."""
+
+    op: str
+    text: str  # type, layout, shape
+    nbytes: int
+    inputs: tuple[int, ...]
+    is_input: bool
+    is_constant: bool
 
 
 @dataclass
 class Group:
-    """One step of a plan."""
+    """One step of a plan. Numbers are positions in `Explanation.values`."""
 
     kind: str  # kernel | opaque
     ops: tuple[str, ...]
@@ -27,39 +42,86 @@ class Group:
     reason: str  # why the group ends here
     outputs: tuple[int, ...]
     tabulated: bool = False
+    members: tuple[int, ...] = ()
+    reads: tuple[int, ...] = ()
+    lines: tuple[str, ...] = ()  # of the user's program, if known
+    spec: KernelSpec | None = field(default=None, repr=False)
+    on_gpu: bool = False
+
+    @property
+    def moved(self) -> str:
+        """Bytes that it reads and writes, for people."""
+        if not self.read_bytes + self.written_bytes:
+            return "moves no bytes"
+        text = f"reads {size_text(self.read_bytes)}, writes {size_text(self.written_bytes)}"
+        return f"{text}, tabulated over 256 bytes" if self.tabulated else text
+
+    @property
+    def code(self) -> str:
+        """The generated source, also of a kernel that has not been compiled yet."""
+        if self.spec is None:
+            return ""
+        if self.on_gpu:
+            from .kernels import gpu
+
+            return gpu.render(self.spec, self.kernel)
+        from .kernels import cpu
+
+        return cpu.render(self.spec, self.kernel)
 
 
-@dataclass
+@dataclass(repr=False)
 class Explanation:
-    """The plan of a value; `str()` of it is for people, the fields are for programs."""
+    """The plan of a value. `str()` of it is for people, the fields are for programs, `svg()` is a
+    drawing, and a notebook shows that with the generated source below it."""
 
     nodes: list[str]
     groups: list[Group] = field(default_factory=list)
     fused_bytes: int = 0
     unfused_bytes: int = 0
     promises: tuple[int, ...] = ()
+    values: list[Value] = field(default_factory=list)
 
     @property
     def kernels(self) -> list[str]:
         """Names of all kernels, in order."""
         return [g.kernel for g in self.groups if g.kind == "kernel"]
 
+    @property
+    def savings(self) -> str:
+        """Bytes moved, against op by op; empty if nothing moves."""
+        if not self.unfused_bytes:
+            return ""
+        saved = 1 - self.fused_bytes / self.unfused_bytes
+        fused, unfused = size_text(self.fused_bytes), size_text(self.unfused_bytes)
+        return f"bytes moved: {fused} fused, {unfused} op by op ({saved:.0%} saved)"
+
+    def svg(self) -> str:
+        """The graph as a drawing: groups as boxes, with ops, bytes and kernel names."""
+        from .diagram import svg
+
+        return svg(self)
+
+    def _repr_html_(self) -> str:
+        from .diagram import html
+
+        return html(self)
+
     def __str__(self) -> str:
         lines = [f"{len(self.nodes)} operations in {len(self.groups)} groups"]
         for k, g in enumerate(self.groups):
             lines.append(f"[{k}] {g.kernel or g.kind}: {' → '.join(g.ops)}")
-            table = ", tabulated over 256 bytes" if g.tabulated else ""
-            lines.append(f"    reads {_size(g.read_bytes)}, writes {_size(g.written_bytes)}{table}")
+            lines.append(f"    {g.moved}")
             merged = sorted({op for op in g.ops if "+" in op})
             if merged:
                 lines.append(f"    merged by fusion_options, sampled once: {', '.join(merged)}")
             lines.append(f"    ends because {g.reason}")
+            if g.lines:
+                lines.append(f"    called at {', '.join(g.lines)}")
             if g.source is not None:
                 lines.append(f"    source {g.source}")
-        if self.unfused_bytes:
-            saved = 1 - self.fused_bytes / self.unfused_bytes
-            fused, unfused = _size(self.fused_bytes), _size(self.unfused_bytes)
-            lines.append(f"bytes moved: {fused} fused, {unfused} op by op ({saved:.0%} saved)")
+        if self.savings:
+            lines.append(self.savings)
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -68,7 +130,8 @@ class Explanation:
 def explain(*values: Any) -> Explanation:
     """Tell what runs for these values: groups, kernels, bytes and why each fusion stopped.
 
-    Nothing is computed. For a value that exists already it tells what ran to make it.
+    Nothing is computed. For a value that exists already it tells what ran to make it. A notebook
+    shows the result as a drawing; `svg()` returns that drawing.
 
     >>> import ndd
     >>> with ndd.EvalMode.deferred:
@@ -76,7 +139,11 @@ def explain(*values: Any) -> Explanation:
     ...     e = ndd.explain(x)
     >>> len(e.kernels)
     1
+    >>> e.svg().startswith("<svg")
+    True
     """
+    if not values:
+        raise TypeError("explain: wanted a Tensor or a Batch, got nothing")
     for v in values:
         if not isinstance(v, Handle):
             raise TypeError(f"explain: wanted a Tensor or a Batch, got {type(v).__name__}")
@@ -86,47 +153,71 @@ def explain(*values: Any) -> Explanation:
             return describe(nodes[0].report)
         program = collect(nodes)
         plan, _ = plan_for(program, fusion_enabled())
-        return describe(program.report(plan))
+        return describe(program.report(plan), program)
 
 
-def describe(report: Report) -> Explanation:
-    """An Explanation of a plan for the sizes of a program."""
+def describe(report: Report, program: Program | None = None) -> Explanation:
+    """An Explanation of a plan for the sizes of a program; the program itself knows the lines of
+    the user's code that made it."""
     plan, nodes, inputs, promises = report
-    nbytes = [int(shapes.volumes.sum()) * dtype.bytes for _, dtype, _, shapes in nodes]
-    pending = [p for p in range(len(nodes)) if plan.keep.get(p) != "input"]
-    texts = [
-        f"{op} {dtype} {layout or ''} {shapes.tuples[0]}" for op, dtype, layout, shapes in nodes
-    ]
-    result = Explanation([texts[p] for p in pending], promises=promises)
+    values = [_value(plan, p, facts, inputs[p]) for p, facts in enumerate(nodes)]
+    pending = [p for p, v in enumerate(values) if not v.is_input]
+    texts = [f"{values[p].op} {values[p].text}" for p in pending]
+    result = Explanation(texts, promises=promises, values=values)
+    sites = [n.site for n in program.nodes] if program is not None else []
     for step in plan.steps:
-        reason = plan.keep.get(step.root, "")
-        if not isinstance(step, KernelStep):
-            op = nodes[step.root][0]
-            result.groups.append(Group("opaque", (op,), "", None, 0, 0, reason, (step.root,)))
-            continue
-        name = kernel_file(step.spec, step.device is not None)
-        folder = "cpu" if step.device is None else "gpu"
-        reads = sum(nbytes[p] for p in dict.fromkeys(step.reads))
-        writes = sum(nbytes[p] for p in step.writes)
-        ops = tuple(nodes[p][0] for p in step.members)
-        result.groups.append(
-            Group(
-                "kernel",
-                ops,
-                name,
-                cache_dir() / folder / f"{name}.py",
-                reads,
-                writes,
-                reason,
-                step.writes,
-                step.device is None and _tabulated(step),
-            )
-        )
-        result.fused_bytes += reads + writes
+        group = _group(plan, step, values)
+        group.lines = _lines(sites[p] for p in group.members) if sites else ()
+        result.groups.append(group)
+        result.fused_bytes += group.read_bytes + group.written_bytes
     for p in pending:
-        result.unfused_bytes += nbytes[p]
-        result.unfused_bytes += sum(nbytes[i] for i in dict.fromkeys(inputs[p]))
+        if not _only_renames(plan.statics[p]):
+            result.unfused_bytes += values[p].nbytes + _total(values, inputs[p])
     return result
+
+
+def _value(plan: Plan, position: int, facts: Facts, inputs: tuple[int, ...]) -> Value:
+    op, dtype, layout, shapes = facts
+    count = f"{shapes.count} × " if shapes.count > 1 else ""
+    more = "" if shapes.uniform else " …"
+    kind = f"{dtype} {layout}" if layout else f"{dtype}"
+    text = f"{kind} {count}{shapes.tuples[0]}{more}"
+    nbytes = int(shapes.volumes.sum()) * dtype.bytes
+    is_input = plan.keep.get(position) == "input"
+    return Value(op, text, nbytes, inputs, is_input, op == "const")
+
+
+def _group(plan: Plan, step: Step, values: list[Value]) -> Group:
+    reads = tuple(dict.fromkeys(step.reads))
+    reason = plan.keep.get(step.root, "")
+    read, written = _total(values, reads), _total(values, step.writes)
+    if isinstance(step, OpaqueStep):
+        op = values[step.root].op
+        if _only_renames(plan.statics[step.root]):
+            read = written = 0
+        return Group("opaque", (op,), "", None, read, written, reason, step.writes,
+                     members=(step.root,), reads=reads)  # fmt: skip
+    on_gpu = step.device is not None
+    name = kernel_file(step.spec, on_gpu)
+    source = cache_dir() / ("gpu" if on_gpu else "cpu") / f"{name}.py"
+    ops = tuple(values[p].op for p in step.members)
+    return Group("kernel", ops, name, source, read, written, reason, step.writes,
+                 not on_gpu and _tabulated(step), step.members, reads,
+                 spec=step.spec, on_gpu=on_gpu)  # fmt: skip
+
+
+def _only_renames(static: Any) -> bool:
+    """Whether an op gives other names to the same memory: no bytes move, fused or not."""
+    return isinstance(static, (Alias, Samples)) or (isinstance(static, View) and static.relabel)
+
+
+def _total(values: list[Value], positions: Sequence[int]) -> int:
+    return sum(values[p].nbytes for p in dict.fromkeys(positions))
+
+
+def _lines(sites: Any) -> tuple[str, ...]:
+    found: list[Site] = sorted({s for s in sites if s is not None})
+    return tuple(map(str, found))
 
 
 def _tabulated(step: KernelStep) -> bool:
@@ -135,7 +226,8 @@ def _tabulated(step: KernelStep) -> bool:
     return is_tabulated(step.spec)
 
 
-def _size(nbytes: int) -> str:
+def size_text(nbytes: int) -> str:
+    """A number of bytes for people."""
     for unit in ("B", "KB", "MB"):
         if nbytes < 10_000:
             return f"{nbytes} {unit}"

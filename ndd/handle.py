@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .context import EvalContext, EvalMode, current_context, current_mode
 from .device import Device
@@ -14,6 +14,8 @@ from .fusion.executor import Executor
 from .fusion.graph import Node
 from .kernels.dtypes import DType
 from .kernels.gpu_env import require_gpu
+from .operators import Operators
+from .replay import replayable
 
 _EAGER, _SYNC_FULL = EvalMode.eager, EvalMode.sync_full
 _CPU = Device("cpu")
@@ -78,10 +80,20 @@ def _finish_elsewhere(node: Node, context: EvalContext) -> None:
 
 def evaluate_node(node: Node) -> None:
     """Make sure that a node has its value."""
+    if node.origin is not None:
+        recording, ref = node.origin
+        recording.read.add(ref)
     if node.storage is None:
         if node.error is not None:
             raise node.error.with_traceback(None)
         executor_of(node.context or current_context()).evaluate(node)
+
+
+def evaluate_argument(node: Node) -> None:
+    """Make sure that a node has its value, which a call needs as a number."""
+    if node.storage is None and node.error is None:
+        executor_of(node.context or current_context()).evaluate_argument(node)
+    evaluate_node(node)
 
 
 def input_of(handle: Handle) -> Node:
@@ -110,7 +122,7 @@ def synchronize(nodes: list[Node]) -> None:
             runtime_of(node.context, node.device).synchronize()
 
 
-class Handle:
+class Handle(Operators):
     """A value that the user holds; possibly not computed yet."""
 
     __slots__ = ("__weakref__", "_node")
@@ -151,21 +163,7 @@ class Handle:
 
     def to_device(self: Self, device: Any, force_copy: bool = False) -> Self:
         """The value on another device; itself if it is there and `force_copy` is not set."""
-        from .call import wrap
-
-        target = as_device(device)
-        if target is None:
-            raise ValueError("to_device: a device is needed, got None")
-        ordinal = None if target.device_type == "cpu" else target.device_id
-        node = self._node
-        if node.device == ordinal and not force_copy:
-            return self
-        if ordinal is not None:
-            require_gpu("to_device")
-        moved = transfer(node, ordinal) if node.device != ordinal else copy("copy", node)
-        external = node.storage is not None and node.storage.external
-        finish_call([moved], external)
-        return wrap(moved)  # type: ignore[no-any-return]
+        return _moved(self, device, force_copy)  # type: ignore[no-any-return]
 
     def cpu(self: Self) -> Self:
         """The value in host memory."""
@@ -174,6 +172,19 @@ class Handle:
     def gpu(self: Self, index: int | None = None) -> Self:
         """The value on a GPU."""
         return self.to_device(Device("gpu", index))
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks: images are shown."""
+        from .showing import html_of
+
+        return html_of(self)
+
+    if not TYPE_CHECKING:  # to which every name would then be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            from .suggest import no_attribute
+
+            raise no_attribute(self, name)
 
     def __copy__(self: Self) -> Self:
         return self
@@ -186,3 +197,22 @@ class Handle:
     # numpy must not take over `array OP handle`
     __array_priority__ = 1000
     __array_ufunc__ = None
+
+
+@replayable
+def _moved(handle: Handle, device: Any, force_copy: bool) -> Any:
+    from .call import wrap
+
+    target = as_device(device)
+    if target is None:
+        raise ValueError("to_device: a device is needed, got None")
+    ordinal = None if target.device_type == "cpu" else target.device_id
+    node = handle._node
+    if node.device == ordinal and not force_copy:
+        return handle
+    if ordinal is not None:
+        require_gpu("to_device")
+    moved = transfer(node, ordinal) if node.device != ordinal else copy("copy", node)
+    external = node.storage is not None and node.storage.external
+    finish_call([moved], external)
+    return wrap(moved)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 POLICIES = ("raise", "skip", "fill")
 
@@ -23,7 +23,7 @@ class SampleError:
     cause: BaseException
 
 
-Policy = str | Callable[[SampleError], Any]
+Policy = Literal["raise", "skip", "fill"] | Callable[[SampleError], Any]
 
 
 def check_policy(value: Any, where: str) -> Policy:

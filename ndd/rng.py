@@ -12,6 +12,8 @@ import operator
 import os
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,6 +129,14 @@ class RNG:
         with self._lock:
             self._position = (self._position + number) % (1 << 130)
 
+    def jump(self, before: State, after: State) -> bool:
+        """Go from one state to another, if this generator is in the first."""
+        with self._lock:
+            if (self._seed, self._position) != before:
+                return False
+            self._seed, self._position = after
+            return True
+
     def clone(self) -> RNG:
         """Another generator that continues the same sequence."""
         return RNG(state=self.get_state())
@@ -173,6 +183,18 @@ def get_default_rng() -> RNG:
     if rng is None:
         rng = _thread.rng = RNG()
     return rng
+
+
+@contextmanager
+def use_default_rng(rng: RNG | None) -> Iterator[None]:
+    """Let random ops of this thread use another generator if none is given; None: as before."""
+    before = getattr(_thread, "rng", None)
+    if rng is not None:
+        _thread.rng = rng
+    try:
+        yield
+    finally:
+        _thread.rng = before
 
 
 def set_seed(seed: int) -> None:

@@ -91,7 +91,7 @@ def geometry(
 
 
 def static(type: Any, default: Any = None, doc: str = "") -> Any:
-    """A choice that is baked into the kernel."""
+    """A choice that is baked into the kernel; `type`: also a tuple of strings, to choose one of."""
     return Param("static", type, default, doc)
 
 
@@ -109,6 +109,8 @@ class OpDef:
     rejects: tuple[DType, ...] = ()
     needs_channels: int | None = None
     mixed: bool = False  # inputs stay in host memory whatever the device; the body gets `ordinal`
+    # Number of results; or the name of the argument that asks for a second; None: it depends
+    outputs: int | str | None = 1
     sample: str = ""  # an example call for the docs and the tests
     public: Any = field(default=None, repr=False)
     known_calls: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -163,7 +165,8 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
     from .call import call
 
     short = defined.name.rpartition(".")[2]
-    namespace: dict[str, Any] = {"_call": call, "_op": defined}
+    declared = _Declared(defined)
+    namespace: dict[str, Any] = {"_call": call, "_op": defined, "_reject": declared.reject}
     lead: list[str] = []
     inputs: list[str] = []
     for p in defined.data:
@@ -171,17 +174,17 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
         inputs.append(f"*{p.name}" if p.variadic else p.name)
     keyword: list[str] = []
     for p in defined.others:
+        # None for a required one, too: names that do not exist are reported before it is missed
         namespace[f"_default_{p.name}"] = None if p.default is REQUIRED else p.default
-        required = p.default is REQUIRED
-        text = p.name if required else f"{p.name}=_default_{p.name}"
-        (lead if p.positional else keyword).append(text)
-    keyword += ["batch_size=None", "device=None"]
+        (lead if p.positional else keyword).append(f"{p.name}=_default_{p.name}")
+    keyword += ["batch_size=None", "device=None", "**_unknown"]
     star = [] if any(p.variadic for p in defined.data) else ["*"]
     signature = ", ".join([*lead, *star, *keyword])
     packed = "".join(f"{i}, " for i in inputs)
     others = "".join(f"{p.name}, " for p in defined.others)
     source = (
         f"def {short}({signature}):\n"
+        f"    if _unknown: _reject(_unknown)\n"
         f"    return _call(_op, ({packed}), ({others}), batch_size, device)\n"
     )
     exec(compile(source, f"<ndd op {defined.name}>", "exec"), namespace)
@@ -189,7 +192,36 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
     function.__doc__ = document(defined)
     function.__module__ = "ndd" + "".join(f".{p}" for p in defined.name.split(".")[:-1])
     function.__qualname__ = short
+    function.__wrapped__ = declared  # type: ignore[attr-defined]
     return function
+
+
+class _Declared:
+    """What `inspect.signature` tells of an op: without the name that catches unknown arguments.
+
+    Made when it is asked for: signatures of all ops would take 5 % of `import ndd`.
+    """
+
+    def __init__(self, defined: OpDef) -> None:
+        self._op = defined
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        kinds = inspect.Parameter
+        found = []
+        for p in sorted(self._op.params, key=lambda p: not p.positional):
+            named = kinds.POSITIONAL_OR_KEYWORD if p.positional else kinds.KEYWORD_ONLY
+            kind = kinds.VAR_POSITIONAL if p.variadic else named
+            default = kinds.empty if p.default is REQUIRED else p.default
+            found.append(kinds(p.name, kind, default=default))
+        found += [kinds(n, kinds.KEYWORD_ONLY, default=None) for n in ("batch_size", "device")]
+        return inspect.Signature(found)
+
+    def reject(self, unknown: dict[str, Any]) -> None:
+        from .suggest import unexpected
+
+        short = self._op.name.rpartition(".")[2]
+        raise unexpected(short, unknown, self.__signature__.parameters)
 
 
 _TYPE_NAMES = {float: "float", int: "int", bool: "bool", str: "str"}
@@ -201,6 +233,8 @@ def type_text(p: Param) -> str:
         return "Tensor or Batch"
     known = _TYPE_NAMES.get(p.type, getattr(p.type, "__name__", ""))
     base = p.type if isinstance(p.type, str) else known
+    if isinstance(p.type, tuple):
+        base = " | ".join(map(repr, p.type))
     if p.vector:
         base = f"{base} or {'nested ' if p.matrix else ''}sequence of {base}"
     return f"{base} or Tensor or Batch" if p.kind in ("arg", "geometry") else base

@@ -92,7 +92,11 @@ def sin(x: Expr) -> Expr:
 def cos(x: Expr) -> Expr:
     if x.dtype is dt.float64:
         return unary("cos", x)
-    n, r = _quadrants(cast(fabs(x), dt.float64))
+    return cos_quadrants(*_quadrants(cast(fabs(x), dt.float64)))
+
+
+def cos_quadrants(n: Expr, r: Expr) -> Expr:
+    """cos((n + r) π/2) as float32, for the low bits of a word n and |r| <= ½."""
     s, c = _sin_cos_quadrant(r, co.SIN_LIBM, co.COS_LIBM)
     return cast(flip_sign(select(eq(n & 1, 0), c, s), ((n + 1) & 2) << 62), dt.float32)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -17,6 +17,26 @@ from ..tensor import Tensor, as_tensor
 __all__ = ["read"]
 
 
+@overload
+def read(  # type: ignore[overload-overlap]
+    filepaths: str | os.PathLike[str] | Tensor,
+    /,
+    *,
+    batch_size: None = None,
+    device: Any = None,
+    dont_use_mmap: bool | None = None,
+    use_o_direct: bool | None = None,
+) -> Tensor: ...
+@overload
+def read(
+    filepaths: str | os.PathLike[str] | list[Any] | tuple[Any, ...] | Tensor | Batch,
+    /,
+    *,
+    batch_size: int | None = None,
+    device: Any = None,
+    dont_use_mmap: bool | None = None,
+    use_o_direct: bool | None = None,
+) -> Batch: ...
 def read(
     filepaths: Any,
     /,

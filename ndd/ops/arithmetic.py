@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import convert
-from ..call import _const_on, _reads_external, wrap
+from ..call import _const_on, _reads_external, call_stage, wrap
 from ..errors import at_site, user_site
 from ..fusion import build
 from ..fusion.graph import Node, Shapes
@@ -17,8 +17,11 @@ from ..handle import Handle, finish_call, input_of
 from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels import mathlib as ml
+from ..kernels import trace
 from ..kernels.dtypes import DType, promote
 from ..kernels.expr import Expr
+from ..operators import Operators
+from ..replay import replayable
 from ..tensor import tensor_node
 
 Body = Callable[..., Expr]
@@ -219,14 +222,19 @@ def _compare_with_uint64(f: Function, a: Expr, b: Expr) -> Expr:
 # -- the call ------------------------------------------------------------------------------------
 
 
+@replayable
 def apply(f: Function, *operands: Any) -> Any:
     """One elementwise call."""
+    stage = call_stage(f.label or f.name) if trace.active else None
     try:
         node = _node(f, operands)
         node.site = user_site()
         finish_call([node], _reads_external(node))
     except Exception as error:
         raise at_site(error, f.label or f.name, user_site()) from error.__cause__
+    finally:
+        if stage is not None:
+            stage.end()
     return wrap(node)
 
 
@@ -339,7 +347,7 @@ def _install_operators() -> None:
 
 def _named(name: str, method: Callable[..., Any]) -> None:
     method.__name__, method.__qualname__ = name, f"Handle.{name}"
-    setattr(Handle, name, method)
+    setattr(Operators, name, method)
 
 
 def _forward(f: Function) -> Callable[[Any, Any], Any]:

@@ -13,7 +13,7 @@ from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels.expr import Expr
 from ..schema import REQUIRED, arg, data, geometry, op, static
-from .window import check_choice, named_axes, on_device
+from .window import named_axes, on_device
 
 _LTRB = "Whether boxes are (left, top, right, bottom) and not (x, y, width, height)."
 
@@ -136,18 +136,19 @@ def rotated_canvas(extents: Array, radians: Array) -> Array:
     sample="""boxes = ndd.tensor([[0.1, 0.2, 0.3, 0.5]])
 ndd.bbox_rotate(boxes, angle=90.0, input_shape=[100, 200]).shape
 =(1, 4)""",
+    outputs="labels",
 )
 def bbox_rotate(
     bboxes=data("Boxes [n, 4], float32."),
     labels=arg(int, None, "Labels [n] or [n, 1], removed with their boxes.", matrix=True,
                positional=True),
     angle=geometry(float, REQUIRED, "Angle in degrees, counter-clockwise."),
-    bbox_layout=static(str, "xyXY", "Meaning of the coordinates: xyXY or xyWH."),
+    bbox_layout=static(("xyXY", "xyWH"), "xyXY", "Meaning of the coordinates: xyXY or xyWH."),
     bbox_normalized=static(bool, True, "Whether coordinates are relative to the image."),
     input_shape=geometry(int, REQUIRED, "Shape of the image.", vector=True),
     keep_size=static(bool, False, "Whether the canvas keeps the image's size."),
-    mode=static(str, "expand", "Size of the result: expand (encloses the rotated box), fixed (the "
-                "size before) or halfway."),
+    mode=static(("expand", "halfway", "fixed"), "expand", "Size of the result: expand (enclose the "
+                "rotated box), fixed (the size before) or halfway."),
     remove_threshold=static(float, 0.1, "Boxes of which less than this part of the area stays on "
                             "the canvas are removed."),
     shape_layout=static(str, "HW", "Layout of `input_shape`."),
@@ -162,8 +163,6 @@ def bbox_rotate(
     _check_boxes(x)
     if x.rank != 2 or bool((x.shapes.rows[:, 1] != 4).any()):
         raise ValueError(f"boxes must have the shape (n, 4), got {x.shapes.tuples[0]}")
-    check_choice("bbox_layout", bbox_layout, ("xyXY", "xyWH"))
-    check_choice("mode", mode, ("expand", "halfway", "fixed"))
     if not 0 <= remove_threshold < 1:
         raise ValueError(f"`remove_threshold` must lie in [0, 1), got {remove_threshold:g}")
     if labels is not None:

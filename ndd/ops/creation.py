@@ -138,6 +138,7 @@ def ones_like(
 first, last = ndd.element_extract(video, element_map=[0, 4])
 last.shape
 =(8, 8, 3)""",
+    outputs=None,
 )  # fmt: skip
 def element_extract(
     input=data("Sequences: the first axis is taken apart."),

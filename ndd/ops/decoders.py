@@ -7,11 +7,12 @@ import io
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from .. import codec, convert
+from ..batch import Batch
 from ..codec import Header, Images
 from ..errors import at_site, user_site
 from ..fusion import build
@@ -24,6 +25,7 @@ from ..kernels.gpu_env import simulating
 from ..on_error import Ledger, SampleError, check_policy
 from ..rng import draw_of
 from ..schema import OPS, data, geometry, op, static
+from ..tensor import Tensor
 from .random_crop import (
     AREA_DOC,
     ASPECT_DOC,
@@ -32,7 +34,7 @@ from .random_crop import (
     check_crop_ranges,
     crop_windows,
 )
-from .window import OLD_DOC, POSITION_DOC, crop_bounds
+from .window import CROP_ROUNDINGS, OLD_DOC, POSITION_DOC, ROUNDING_DOC, crop_bounds
 
 ON_ERROR_DOC = (
     "What to do with an image that cannot be decoded: 'raise'; 'skip': another one of the batch in "
@@ -76,7 +78,7 @@ _USED = {
         "Element type; values are scaled from full range to full range, floats to 0…1.",
     ),
     "jpeg_fancy_upsampling": static(bool, False, "Smooth JPEG chroma on the GPU, as the CPU does."),
-    "on_error": static(None, "raise", ON_ERROR_DOC),
+    "on_error": static("Policy", "raise", ON_ERROR_DOC),
     "output_type": static(DALIImageType, DALIImageType.RGB, "Colour space of the result."),
     "use_fast_idct": static(bool, False, "Decode JPEG faster and less exactly."),
 }
@@ -227,8 +229,9 @@ class Decoding:
             return codec.on_gpu(self.name, self.x, self.images, self.shapes, dtype, ordinal,
                                 self.options.jpeg_fancy_upsampling)  # fmt: skip
         node = build.decode(
-            self.name, codec.decode_sample, self.x, self.shapes, dtype, "HWC", self.images
-        )
+            self.name, codec.decode_sample, self.x, self.shapes, dtype, "HWC", self.images,
+            has_regions=True,
+        )  # fmt: skip
         node.site = user_site()
         return node if ordinal is None else build.transfer(node, ordinal)
 
@@ -294,7 +297,7 @@ def image_crop(
     crop_pos_y=geometry(float, 0.5, POSITION_DOC),
     crop_pos_z=geometry(float, 0.5, POSITION_DOC),
     crop_w=geometry(float, None, "Width of the window; 0 for all."),
-    rounding=static(str, "round", "How the position becomes pixels: round or truncate."),
+    rounding=static(CROP_ROUNDINGS, "round", ROUNDING_DOC),
     *,
     options,
     ordinal,
@@ -418,8 +421,8 @@ def numpy(
     return node
 
 
-def _copy_sample(node: Node, sample: int, out: Array) -> None:
-    out[...] = node.params[sample]
+def _copy_sample(arrays: Sequence[Array], sample: int, out: Array) -> None:
+    out[...] = arrays[sample]
 
 
 def _read_npy(data: Array) -> tuple[DType, Array]:
@@ -454,6 +457,12 @@ def _read_npy(data: Array) -> tuple[DType, Array]:
 Location = str | os.PathLike[str]
 
 
+@overload
+def imread(filepaths: Location, /, *, device: Any = "cpu", **options: Any) -> Tensor: ...
+@overload
+def imread(
+    filepaths: list[Any] | tuple[Any, ...], /, *, device: Any = "cpu", **options: Any
+) -> Batch: ...
 def imread(
     filepaths: Location | Sequence[Location], /, *, device: Any = "cpu", **options: Any
 ) -> Any:

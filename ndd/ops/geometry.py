@@ -8,11 +8,14 @@ from ..fusion import build
 from ..kernels.dtypes import DALIImageType, DType
 from ..schema import data, geometry, op, static
 from .window import (
+    CROP_ROUNDINGS,
     CROPPED,
     FILL_DOC,
     OLD_DOC,
+    POLICIES,
     POLICY_DOC,
     POSITION_DOC,
+    ROUNDING_DOC,
     axis_rows,
     check_extents,
     check_numbers,
@@ -58,9 +61,9 @@ def crop(
     dtype=static(DType, None, "Element type of the result (cut toward zero, saturated)."),
     fill_values=static("floats", (0.0,), FILL_DOC),
     image_type=static(DALIImageType, None, OLD_DOC),
-    out_of_bounds_policy=static(str, "error", POLICY_DOC),
+    out_of_bounds_policy=static(POLICIES, "error", POLICY_DOC),
     output_dtype=static(DType, None, "Old name of `dtype`."),
-    rounding=static(str, "round", "How the position becomes pixels: round or truncate."),
+    rounding=static(CROP_ROUNDINGS, "round", ROUNDING_DOC),
 ):
     """Cut a window of a given size at a relative position."""
     axes, start, size = crop_bounds(
@@ -87,7 +90,7 @@ def slice(
     image_type=static(DALIImageType, None, OLD_DOC),
     normalized_anchor=static(bool, True, "Whether a float `anchor` is relative to the extents."),
     normalized_shape=static(bool, True, "Whether a float `shape_input` is relative."),
-    out_of_bounds_policy=static(str, "error", POLICY_DOC),
+    out_of_bounds_policy=static(POLICIES, "error", POLICY_DOC),
     output_dtype=static(DType, None, "Old name of `dtype`."),
     rel_end=geometry(float, None, "End of the window, relative to the extents.", vector=True),
     rel_shape=geometry(float, None, "Extent of the window, relative.", vector=True),

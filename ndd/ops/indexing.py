@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..call import _input_node, host_numbers, wrap
+from ..call import _input_node, call_stage, host_numbers, wrap
 from ..errors import at_site, user_site
 from ..fusion import build
 from ..fusion.graph import Array, Node
 from ..handle import Handle, finish_call
+from ..kernels import trace
+from ..replay import replayable
 from ..schema import Param
 from ..tensor import Tensor, tensor_node
 
@@ -18,8 +20,10 @@ _INDEX = Param("geometry", int, name="index")
 _FAR = 2**62  # beyond every extent, and still safe to add to one
 
 
+@replayable
 def getitem(owner: Any, key: Any) -> Any:
     """The part of every sample that `key` describes."""
+    stage = call_stage("index") if trace.active else None
     try:
         node = _index(_input_node(_INDEX, owner), key, isinstance(owner, Tensor))
         node.site = user_site()
@@ -27,6 +31,9 @@ def getitem(owner: Any, key: Any) -> Any:
         finish_call([node], source is not None and source.external)
     except Exception as error:
         raise at_site(error, "index", user_site()) from error.__cause__
+    finally:
+        if stage is not None:
+            stage.end()
     return wrap(node)
 
 

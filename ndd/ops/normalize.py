@@ -16,11 +16,14 @@ from ..kernels.dtypes import DALIImageType, DType
 from ..kernels.expr import Expr
 from ..schema import arg, data, geometry, op, static
 from .window import (
+    CROP_ROUNDINGS,
     CROPPED,
     FILL_DOC,
     OLD_DOC,
+    POLICIES,
     POLICY_DOC,
     POSITION_DOC,
+    ROUNDING_DOC,
     beside,
     c_cast,
     checked_axes,
@@ -61,11 +64,11 @@ def crop_mirror_normalize(
     image_type=static(DALIImageType, None, OLD_DOC),
     mean=arg(float, (0.0,), "Subtracted from each channel.", vector=True),
     mirror=geometry(int, 0, "Mirror the window horizontally."),
-    out_of_bounds_policy=static(str, "error", POLICY_DOC),
+    out_of_bounds_policy=static(POLICIES, "error", POLICY_DOC),
     output_dtype=static(DType, None, "Old name of `dtype`."),
     output_layout=static(str, "CHW", "Layout of the result: a permutation of the input's."),
     pad_output=static(bool, False, "Pad the channels to a power of two."),
-    rounding=static(str, "round", "How the position becomes pixels: round or truncate."),
+    rounding=static(CROP_ROUNDINGS, "round", ROUNDING_DOC),
     scale=arg(float, 1.0, "Multiplier after normalisation."),
     shift=arg(float, 0.0, "Added after normalisation."),
     std=arg(float, (1.0,), "Divisor of each channel.", vector=True),

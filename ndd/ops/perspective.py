@@ -29,10 +29,11 @@ from .sampling import (
     weighted,
 )
 from .warp import checked_matrix, given_matrix, inverse, spatial_axes
-from .window import beside, check_choice
+from .window import beside
 
 ORIGINS = ("corner", "center")
 _INTERP_DOC = "INTERP_NN, INTERP_LINEAR or INTERP_CUBIC."
+_BORDER_NAMES = ", ".join(BORDERS)
 _ORIGIN_DOC = "Where coordinates begin: the corner or the center (as OpenCV) of the first pixel."
 
 
@@ -87,7 +88,7 @@ def warp_perspective(
     matrix_input=arg(
         float, None, "The matrix, by position.", matrix=True, positional=True, per_frame=True
     ),
-    border_mode=static(str, "constant", f"What lies outside of the input: {', '.join(BORDERS)}."),
+    border_mode=static(BORDERS, "constant", f"What lies outside of the input: {_BORDER_NAMES}."),
     fill_value=static("floats", (), "Value outside of the input, or one per channel; else 0."),
     interp_type=static(DALIInterpType, LINEAR, _INTERP_DOC),
     inverse_map=static(bool, True, "Whether the matrix maps the result to the input."),
@@ -95,7 +96,7 @@ def warp_perspective(
         float, None, "Matrix 3x3 or its values row by row; may differ per frame.",
         matrix=True, per_frame=True,
     ),
-    pixel_origin=static(str, "corner", _ORIGIN_DOC),
+    pixel_origin=static(ORIGINS, "corner", _ORIGIN_DOC),
     size=geometry(float, None, "Size (H, W) of the result; the input's if omitted.", vector=True),
 ):  # fmt: skip
     """Move pixels by a projective map: result(x, y) = input(u / w, v / w), (u, v, w) = M (x, y, 1).
@@ -104,7 +105,6 @@ def warp_perspective(
     """
     x = input
     check_filter("interp_type", interp_type, (NN, LINEAR, CUBIC))
-    check_choice("border_mode", border_mode, BORDERS)
     axes = tuple(spatial_axes(x.layout))
     node, frame = checked_matrix(given_matrix(matrix_input, matrix), x, 3, 3)
     if not inverse_map:
@@ -128,7 +128,6 @@ def warp_perspective(
 
 def _origin(name: str, x: Node) -> Node:
     """The coordinate of the first pixel's centre."""
-    check_choice("pixel_origin", name, ORIGINS)
     return beside(convert.const_scalar(0.5 if name == "corner" else 0.0, dt.float32), x)
 
 
@@ -176,7 +175,7 @@ def remap(
     mapx=data("Column to read for every pixel of the result: HW or HWC with one channel."),
     mapy=data("Row to read."),
     interp=static(DALIInterpType, LINEAR, _INTERP_DOC),
-    pixel_origin=static(str, "corner", _ORIGIN_DOC),
+    pixel_origin=static(ORIGINS, "corner", _ORIGIN_DOC),
 ):
     """Read every pixel of the result from where two maps say; 0 outside of the input.
 

@@ -7,7 +7,7 @@ import numpy as np
 from .. import convert
 from ..fusion.graph import Array
 from ..kernels import dtypes as dt
-from ..kernels.dtypes import DType
+from ..kernels.dtypes import DALIInterpType, DType
 from ..rng import Draw, below, draw_of, unit
 from ..schema import REQUIRED, data, geometry, op, static
 from .resize import (
@@ -111,6 +111,7 @@ def largest_window(extents: Array, area: Array, aspect: Array) -> Array:
 anchor, shape = ndd.random_crop_generator(ndd.tensor([480, 640]), rng=rng)
 anchor.shape, shape.shape
 =((2,), (2,))""",
+    outputs=2,
 )
 def random_crop_generator(
     input=data("Shapes of images: height, width and perhaps channels."),
@@ -149,9 +150,9 @@ def random_resized_crop(
     input=data("Images or sequences, all of whose frames get the same window."),
     antialias=static(bool, True, ANTIALIAS_DOC),
     dtype=static(DType, None, DTYPE_DOC),
-    interp_type=geometry(int, None, INTERP_DOC),
-    mag_filter=geometry(int, None, MAG_DOC),
-    min_filter=geometry(int, None, MIN_DOC),
+    interp_type=geometry(DALIInterpType, None, INTERP_DOC),
+    mag_filter=geometry(DALIInterpType, None, MAG_DOC),
+    min_filter=geometry(DALIInterpType, None, MIN_DOC),
     minibatch_size=static(int, 32, OLD_DOC),
     num_attempts=static(int, 10, ATTEMPTS_DOC),
     random_area=static("floats", (0.08, 1.0), AREA_DOC),

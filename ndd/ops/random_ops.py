@@ -1,11 +1,13 @@
-"""Random tensors: random.uniform, normal, coin_flip, choice and beta.
+"""Random tensors: random.uniform, normal, coin_flip, choice, beta; batch_permutation.
 
-All but beta are generators: a kernel computes the numbers where they are needed, from a small table
-per sample that holds the draw's key, the sample's number and the strides of its elements.
+All but the last two are generators: a kernel computes the numbers where they are needed, from a
+small table per sample that holds the draw's key, the sample's number and the strides of its
+elements.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from operator import add
 
@@ -17,10 +19,12 @@ from ..fusion.graph import Array, Node, Shapes, Storage, source
 from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels import mathlib as ml
+from ..kernels.distributions import standard_normal, unit
 from ..kernels.dtypes import DType
 from ..kernels.expr import Expr
 from ..kernels.philox import philox
-from ..rng import Draw, draw_of, unit
+from ..rng import Draw, below, draw_of
+from ..rng import unit as unit_of
 from ..schema import arg, data, geometry, op, static
 from .random_crop import RNG_DOC
 from .window import check_extents, on_device
@@ -37,15 +41,16 @@ def _place(shape_like: Node | None, shape: Array | None, count: int | None, ordi
         if shape is not None:
             raise ValueError("`shape` and `shape_like` exclude each other")
         rows = np.broadcast_to(shape_like.shapes.rows, (count or 1, shape_like.rank))
-        return _checked(rows), shape_like.device if ordinal is None else ordinal
+        return check_volumes(rows), shape_like.device if ordinal is None else ordinal
     if shape is None:
         shape = np.zeros((1, 0), np.int64)
     if bool((shape < 0).any()):
         raise ValueError(f"`shape` must not be negative, got {tuple(shape.min(axis=0).tolist())}")
-    return _checked(np.broadcast_to(shape, (count or 1, shape.shape[1]))), ordinal
+    return check_volumes(np.broadcast_to(shape, (count or 1, shape.shape[1]))), ordinal
 
 
-def _checked(rows: Array) -> Shapes:
+def check_volumes(rows: Array) -> Shapes:
+    """Shapes of these extents, each with so few elements that a word can number them."""
     shapes = Shapes(check_extents(np.ascontiguousarray(rows)))
     if bool((shapes.volumes >= 2**32).any()):
         raise ValueError(
@@ -64,7 +69,8 @@ def _rows_node(rows: Array, dtype: DType, batch: bool) -> Node:
     return source(Storage(addresses, rows, None, True), shapes, dtype, None, batch)
 
 
-def _key_table(draw: Draw, shapes: Shapes, extra: Array | None, batch: bool) -> Node:
+def key_table(draw: Draw, shapes: Shapes, extra: Array | None, batch: bool) -> Node:
+    """What elements of these shapes need to draw; `extra`: more numbers for each sample."""
     head = np.empty((shapes.count, _HEAD), np.uint32)
     head[:, :4] = (*draw.key, *draw.lane)
     head[:, 4] = np.arange(shapes.count)
@@ -78,9 +84,14 @@ def _at(table: Expr, k: int) -> Expr:
     return ex.lookup(table, ex.const(k, dt.int32))
 
 
-def _words(table: Expr, rank: int) -> tuple[Expr, ...]:
-    """Four random words for this element, if the first `rank` axes count."""
-    places = [ex.cast(ex.index(a), dt.uint32) * _at(table, _HEAD + a) for a in range(rank)]
+def extra_at(table: Expr, rank: int, k: int) -> Expr:
+    """One of the extra numbers of a table, a float32."""
+    return ex.bits(_at(table, _HEAD + rank + k), dt.float32)
+
+
+def words_at(table: Expr, axes: Iterable[int]) -> tuple[Expr, ...]:
+    """Four random words for this element, if these axes count."""
+    places = [ex.cast(ex.index(a), dt.uint32) * _at(table, _HEAD + a) for a in axes]
     element = reduce(add, places) if places else ex.const(0, dt.uint32)
     key, lane, sample = (
         (_at(table, 0), _at(table, 1)),
@@ -88,14 +99,6 @@ def _words(table: Expr, rank: int) -> tuple[Expr, ...]:
         _at(table, 4),
     )
     return philox((element, sample, *lane), key)
-
-
-def _unit(words: tuple[Expr, ...], dtype: DType) -> Expr:
-    """A number in [0, 1), of 24 bits in float32 and of 53 in float64."""
-    if dtype is dt.float32:
-        return ex.cast(words[0] >> 8, dtype) * 2.0**-24
-    wide = (ex.cast(words[0], dt.uint64) << 32) | ex.cast(words[1], dt.uint64)
-    return ex.cast(wide >> 11, dt.float64) * 2.0**-53
 
 
 def _below(word: Expr, count: Expr) -> Expr:
@@ -113,7 +116,7 @@ def _drawn(
     name: str, body, draw: Draw, shapes: Shapes, inputs: list[Node], batch: bool,
     ordinal: int | None, key: tuple[object, ...], extra: Array | None = None,
 ) -> Node:  # fmt: skip
-    table = _key_table(draw, shapes, extra, batch)
+    table = key_table(draw, shapes, extra, batch)
     nodes = [on_device(n, ordinal) for n in (table, *inputs)]
     axes = [()] * len(nodes)
     node = build.pointwise(f"random.{name}", body, nodes, axes, shapes, None, (shapes.rank, *key))
@@ -133,16 +136,15 @@ _NUMBERS = "u8 i8 u16 i16 u32 i32 u64 i64 f16 bfloat16 f32 f64"
 
 def _uniform(table: Expr, rank: int, dtype: DType) -> Expr:
     work = _working_type(dtype)
-    numbers = (ex.bits(_at(table, _HEAD + rank + k), dt.float32) for k in range(2))
-    low, high = (ex.cast(v, work) for v in numbers)
-    value = low + _unit(_words(table, rank), work) * (high - low)
+    low, high = (ex.cast(extra_at(table, rank, k), work) for k in range(2))
+    value = low + unit(words_at(table, range(rank)), work) * (high - low)
     # the sum may be rounded up to the end, which does not belong to the range
     return ex.convert(ex.select(value < high, value, low), dtype)
 
 
 def _one_of(table: Expr, values: Expr, rank: int, dtype: DType) -> Expr:
     count = _at(table, _HEAD + rank)
-    return ex.convert(ex.lookup(values, _below(_words(table, rank)[0], count)), dtype)
+    return ex.convert(ex.lookup(values, _below(words_at(table, range(rank))[0], count)), dtype)
 
 
 @op.graph(
@@ -197,19 +199,16 @@ _TURN = 6.283185307179586
 
 
 def _normal(table: Expr, mean: Expr, stddev: Expr, rank: int, dtype: DType) -> Expr:
-    """Box and Muller's transform."""
     work = _working_type(dtype)
-    words = _words(table, rank)
-    # the first lies in (0, 1], where the logarithm is finite
+    words = words_at(table, range(rank))
     if work is dt.float32:
-        # 32 bits, so that the largest number is 6.7 and not 5.8
-        first = (ex.cast(words[0], dt.float32) + 0.5) * 2.0**-32
-        turn = ex.cast(words[1] >> 8, work) * (_TURN * 2.0**-24)
+        value = standard_normal(words[0], words[1])
     else:
-        first, turn = 1.0 - _unit(words[:2], work), _unit(words[2:], work) * _TURN
-    length = ml.sqrt(-2.0 * ml.log(first))
+        # Box and Muller's transform; the first number lies in (0, 1]: its logarithm is finite
+        first, turn = 1.0 - unit(words[:2], work), unit(words[2:], work) * _TURN
+        value = ml.sqrt(-2.0 * ml.log(first)) * ml.cos(turn)
     mean, stddev = (ex.cast(ex.convert(v, dt.float32), work) for v in (mean, stddev))
-    return ex.convert(length * ml.cos(turn) * stddev + mean, dtype)
+    return ex.convert(value * stddev + mean, dtype)
 
 
 @op.graph(
@@ -234,7 +233,7 @@ def normal(
 
 
 def _coin(table: Expr, probability: Expr, rank: int, dtype: DType) -> Expr:
-    number = ex.cast(_words(table, rank)[0], dt.float64) * 2.0**-32
+    number = ex.cast(words_at(table, range(rank))[0], dt.float64) * 2.0**-32
     head = number < ex.cast(ex.convert(probability, dt.float32), dt.float64)
     return head if dtype is dt.bool_ else ex.cast(head, dtype)
 
@@ -269,7 +268,7 @@ def _chosen(table: Expr, *rest) -> Expr:
     """
     *tables, drawn, inner, weighted, dtype = rest
     last = ex.cast(_at(table, _HEAD + drawn), dt.int32)
-    word = _words(table, drawn)[0]
+    word = words_at(table, range(drawn))[0]
     row = _reached(word, tables[-1], last, weighted) if weighted else _below(word, last + 1)
     if dtype is not None:
         return ex.cast(row, dtype)
@@ -316,7 +315,7 @@ def choice(
     if p is not None:
         last, limits, steps = _weights(p, rows)
     extra = np.concatenate([last[:, None], lengths[:, None], row_shapes.strides], axis=1)
-    table = _key_table(draw_of(rng), drawn, extra.astype(np.uint32), a.batch)
+    table = key_table(draw_of(rng), drawn, extra.astype(np.uint32), a.batch)
     inputs = [table, *limits]
     if a.rank:
         flat = Shapes(a.shapes.volumes[:, None])
@@ -432,4 +431,41 @@ def _log_gamma(draw: Draw, shape: Array, element: Array, sample: Array, which: i
 
 def _attempt(draw: Draw, element: Array, sample: Array, number: int) -> tuple[Array, ...]:
     lane = (draw.lane[0], (draw.lane[1] + number) & 0xFFFFFFFF)
-    return tuple(unit(w) for w in Draw(draw.key, lane).blocks(element, sample))
+    return tuple(unit_of(w) for w in Draw(draw.key, lane).blocks(element, sample))
+
+
+# -- batch_permutation ---------------------------------------------------------------------------
+
+
+@op.graph(
+    sample="""order = ndd.batch_permutation(batch_size=4)
+sorted(int(i) for i in order.tensors)
+=[0, 1, 2, 3]""",
+)
+def batch_permutation(
+    allow_repetitions=static(bool, False, "Whether numbers may be repeated, and left out."),
+    no_fixed_points=static(
+        bool, False, "Whether no sample may keep its place; has no effect on a single one."
+    ),
+    rng=static("RNG", None, RNG_DOC),
+    count=None,
+    ordinal=None,
+):
+    """The numbers of all samples in random order, for `permute_batch`.
+
+    Without fixed points, each of the orders that are one cycle is as likely as any other.
+    """
+    if count is None:
+        raise ValueError("`batch_size` is required: no input tells the number of samples")
+    words = draw_of(rng).blocks(np.arange(count), 0)
+    places = np.arange(count)
+    moved = no_fixed_points and count > 1
+    if allow_repetitions:
+        drawn = below(words[0], np.array(count - moved))
+        order = (places + 1 + drawn) % count if moved else drawn
+    else:
+        order = np.lexsort(words[:2])
+        if moved:
+            order = np.roll(order, 1)[np.argsort(order)]
+    node = convert.copy_arrays(list(order.astype(np.int32)), dt.int32, None, True)
+    return on_device(node, ordinal)

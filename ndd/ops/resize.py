@@ -15,7 +15,7 @@ from ..fusion import build
 from ..fusion.graph import Array, Node, Shapes
 from ..kernels import dtypes as dt
 from ..kernels import expr as ex
-from ..kernels.dtypes import DALIImageType, DType
+from ..kernels.dtypes import DALIImageType, DALIInterpType, DType
 from ..kernels.expr import Expr
 from ..kernels.taps import GAUSSIAN, NEAREST
 from ..schema import data, geometry, op, static
@@ -33,9 +33,10 @@ from .resize_geometry import (
 )
 from .sampling import LINEAR, rows_node
 from .window import (
+    CROP_ROUNDINGS,
     OLD_DOC,
     POSITION_DOC,
-    check_choice,
+    ROUNDING_DOC,
     check_extents,
     checked_axes,
     crop_bounds,
@@ -211,12 +212,12 @@ def _resize(
     antialias=static(bool, True, ANTIALIAS_DOC),
     dtype=static(DType, None, DTYPE_DOC),
     image_type=static(DALIImageType, None, OLD_DOC),
-    interp_type=geometry(int, None, INTERP_DOC),
-    mag_filter=geometry(int, None, MAG_DOC),
+    interp_type=geometry(DALIInterpType, None, INTERP_DOC),
+    mag_filter=geometry(DALIInterpType, None, MAG_DOC),
     max_size=static("floats", None, MAX_DOC),
-    min_filter=geometry(int, None, MIN_DOC),
+    min_filter=geometry(DALIInterpType, None, MIN_DOC),
     minibatch_size=static(int, 32, OLD_DOC),
-    mode=static(str, None, MODE_DOC),
+    mode=static(MODES, None, MODE_DOC),
     resize_longer=geometry(float, None, LONGER_DOC),
     resize_shorter=geometry(float, None, SHORTER_DOC),
     resize_x=geometry(float, None, f"Width {EXTENT_DOC}"),
@@ -244,12 +245,12 @@ def _resize(
 
 
 resize = op.graph(
-    name="resize", layouts=LAYOUTS, rejects=REJECTED,
+    name="resize", layouts=LAYOUTS, rejects=REJECTED, outputs="save_attrs",
     sample=_IMAGE + "ndd.resize(image, resize_shorter=24).shape\n=(24, 32, 3)",
 )(_resize)  # fmt: skip
 
 experimental_resize = op.graph(
-    name="experimental.resize", layouts=LAYOUTS, rejects=REJECTED,
+    name="experimental.resize", layouts=LAYOUTS, rejects=REJECTED, outputs="save_attrs",
     sample=_IMAGE + "ndd.experimental.resize(image, size=[24, 24]).shape\n=(24, 24, 3)",
 )(_resize)  # fmt: skip
 
@@ -281,13 +282,13 @@ def resize_crop_mirror(
     crop_pos_z=geometry(float, 0.5, POSITION_DOC),
     crop_w=geometry(float, None, "Width of the window; 0 for all."),
     dtype=static(DType, None, DTYPE_DOC),
-    interp_type=geometry(int, None, INTERP_DOC),
-    mag_filter=geometry(int, None, MAG_DOC),
+    interp_type=geometry(DALIInterpType, None, INTERP_DOC),
+    mag_filter=geometry(DALIInterpType, None, MAG_DOC),
     max_size=static("floats", None, MAX_DOC),
-    min_filter=geometry(int, None, MIN_DOC),
+    min_filter=geometry(DALIInterpType, None, MIN_DOC),
     minibatch_size=static(int, 32, OLD_DOC),
     mirror=geometry(int, 0, "Axes to mirror the window along: 1 width, 2 height, 4 depth; a sum."),
-    mode=static(str, None, MODE_DOC),
+    mode=static(MODES, None, MODE_DOC),
     resize_longer=geometry(float, None, LONGER_DOC),
     resize_shorter=geometry(float, None, SHORTER_DOC),
     resize_x=geometry(float, None, f"Width {EXTENT_DOC}"),
@@ -296,7 +297,7 @@ def resize_crop_mirror(
     roi_end=geometry(float, None, f"End {ROI_DOC}", vector=True),
     roi_relative=static(bool, False, RELATIVE_DOC),
     roi_start=geometry(float, None, f"Start {ROI_DOC}", vector=True),
-    rounding=static(str, "round", "How the position becomes pixels: round or truncate."),
+    rounding=static(CROP_ROUNDINGS, "round", ROUNDING_DOC),
     size=geometry(float, None, SIZE_DOC, vector=True),
     subpixel_scale=static(bool, True, SUBPIXEL_DOC),
     temp_buffer_hint=static(int, 0, OLD_DOC),
@@ -343,17 +344,17 @@ def tensor_resize(
     axes=static("ints", None, "Axes to resize; all if omitted."),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     dtype=static(DType, None, DTYPE_DOC),
-    interp_type=geometry(int, None, INTERP_DOC),
-    mag_filter=geometry(int, None, MAG_DOC),
+    interp_type=geometry(DALIInterpType, None, INTERP_DOC),
+    mag_filter=geometry(DALIInterpType, None, MAG_DOC),
     max_size=static("floats", None, MAX_DOC),
-    min_filter=geometry(int, None, MIN_DOC),
+    min_filter=geometry(DALIInterpType, None, MIN_DOC),
     minibatch_size=static(int, 32, OLD_DOC),
-    mode=static(str, "default", MODE_DOC),
+    mode=static(MODES, "default", MODE_DOC),
     roi_end=geometry(float, None, f"End {ROI_DOC}", vector=True),
     roi_relative=static(bool, False, RELATIVE_DOC),
     roi_start=geometry(float, None, f"Start {ROI_DOC}", vector=True),
     scales=geometry(float, None, "Factors, one per axis, instead of `sizes`.", vector=True),
-    size_rounding=static(str, "round", f"How extents are rounded: {', '.join(ROUNDINGS)}."),
+    size_rounding=static(ROUNDINGS, "round", f"How extents are rounded: {', '.join(ROUNDINGS)}."),
     sizes=geometry(float, None, "Extents, one per axis; 0 is free, negative mirrors.", vector=True),
     subpixel_scale=static(bool, True, SUBPIXEL_DOC),
     temp_buffer_hint=static(int, 0, OLD_DOC),
@@ -364,7 +365,6 @@ def tensor_resize(
         raise ValueError("the input must have at least one dimension")
     if (sizes is None) == (scales is None):
         raise ValueError("one of `sizes` and `scales` must be given, and not both")
-    check_choice("size_rounding", size_rounding, ROUNDINGS)
     chosen = _resized_axes(x, axes, axis_names)
     count = len(chosen)
     lo, hi = region_of(roi_start, roi_end, count)

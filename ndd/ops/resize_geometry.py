@@ -23,7 +23,6 @@ from ..kernels.taps import (
     TRIANGULAR,
     Taps,
 )
-from .window import check_choice
 
 MODES = ("default", "stretch", "not_larger", "not_smaller")
 ROUNDINGS = ("round", "truncate", "ceil")
@@ -57,8 +56,6 @@ def frame(
     scales: Array | None = None,
 ) -> Frame:  # fmt: skip
     """Extents and regions for the `sizes` (or, instead, `scales`) asked for; 0 leaves one free."""
-    check_choice("mode", mode, MODES)
-    check_choice("size_rounding", rounding, ROUNDINGS)
     low, high = _region(extents, lo, hi, relative)
     region = np.abs(high - low)
     region = np.where((region == 0) & (extents > 0), MIN_REGION, region)  # far from the image

@@ -21,6 +21,8 @@ FILL_DOC = "Value of padding, or one per channel; for out_of_bounds_policy='pad'
 POSITION_DOC = "Relative position of the window: 0 at the beginning, 1 at the end."
 OLD_DOC = "Deprecated and without effect."
 POLICIES = ("error", "pad", "trim_to_shape")
+ROUNDING_DOC = "How the position becomes pixels: round or truncate."
+CROP_ROUNDINGS = ("round", "truncate")
 # Positions, extents and volumes beyond this are mistakes; sums of several still fit in 64 bits.
 MAX_EXTENT = 2**48
 
@@ -88,11 +90,6 @@ def checked_axes(axes: Sequence[int], rank: int) -> list[int]:
             raise ValueError(f"axis {axis} occurs more than once")
         result.append(int(axis) % rank)
     return result
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}")
 
 
 def fill_node(
@@ -181,7 +178,6 @@ def take_window(
 
     `layout` tells the channel axis, along which `fill_values` run.
     """
-    check_choice("out_of_bounds_policy", policy, POLICIES)
     extents = x.shapes.rows
     if policy == "pad":
         fill, fill_axes = fill_node(fill_values, x, layout, check_extents(size))
@@ -214,7 +210,6 @@ def crop_bounds(
     rounding: str,
 ) -> tuple[list[int], Array, Array]:
     """(axes, start, size) of a crop window, by the rules of `crop`."""
-    check_choice("rounding", rounding, ("round", "truncate"))
     layout = x.layout or ""
     depth = "D" if "D" in layout else "F"
     wanted = _crop_sizes(crop, crop_w, crop_h, crop_d)

@@ -12,20 +12,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .base import Reader
 from .epoch import Epoch
 from .files import File
 from .state import ReaderState
 
 __all__ = ["Epoch", "File", "Reader", "ReaderState"]
-
-
-def __getattr__(name: str) -> Any:
-    for known in __all__:
-        if known.lower() == name.lower():
-            raise AttributeError(
-                f"ndd.readers has no {name!r}; readers are classes: ndd.readers.{known}"
-            )
-    raise AttributeError(f"module 'ndd.readers' has no attribute {name!r}")

@@ -6,15 +6,17 @@ A reader class lists its samples (`_list`) and reads one (`Samples.read`); the r
 from __future__ import annotations
 
 import operator
+import os
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from .. import convert
 from ..batch import Batch
 from ..errors import user_site
 from ..kernels.dtypes import DType
 from ..on_error import Ledger, Policy, SampleError, check_policy
+from ..suggest import with_options_of
 from ..tensor import Tensor
 from .epoch import Bad, Epoch, Run, Sample, Samples, read_sample
 from .order import LAST_BATCH, EpochPlan, Order, Position
@@ -72,6 +74,14 @@ class Reader:
     #: For each output: its element type, and whether samples are packed into one block of memory.
     outputs: Sequence[tuple[DType, bool]] = ()
 
+    def __init_subclass__(cls) -> None:
+        """A reader has the arguments of all readers, and knows names that are nearly right."""
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            where = f"readers.{cls.__name__}"
+            complete = with_options_of(Reader.__init__, cls.__init__, where)
+            cls.__init__ = complete  # type: ignore[method-assign]
+
     def __init__(
         self,
         max_batch_size: int | None = None,
@@ -82,7 +92,7 @@ class Reader:
         num_shards: int | None = None,
         stick_to_shard: bool | None = None,
         pad_last_batch: bool | None = None,
-        last_batch: str | None = None,
+        last_batch: Literal["wrap", "pad", "partial", "drop"] | None = None,
         random_shuffle: bool | None = None,
         initial_fill: int | None = None,
         seed: int | None = None,
@@ -204,14 +214,45 @@ class Reader:
 
     # -- epochs ------------------------------------------------------------------------------
 
+    @overload
     def next_epoch(
-        self, batch_size: int | None = None, ctx: Any = None, capture: bool = False
-    ) -> Epoch:
+        self,
+        batch_size: None = None,
+        ctx: Any = None,
+        capture: bool = False,
+        *,
+        prefetch: int | None = None,
+        progress: bool = False,
+    ) -> Epoch[Tensor]: ...
+    @overload
+    def next_epoch(
+        self,
+        batch_size: int,
+        ctx: Any = None,
+        capture: bool = False,
+        *,
+        prefetch: int | None = None,
+        progress: bool = False,
+    ) -> Epoch[Batch]: ...
+    def next_epoch(
+        self,
+        batch_size: int | None = None,
+        ctx: Any = None,
+        capture: bool = False,
+        *,
+        prefetch: int | None = None,
+        progress: bool = False,
+    ) -> Epoch[Any]:
         """An iterator over one epoch: tuples of Batch, or of Tensor if `batch_size` is not given.
 
         It begins at its first item; an epoch that was not finished ends then. `len()` of it is its
-        number of items. `ctx` and `capture` have no effect: nothing is computed here, and calls are
-        fused without being recorded.
+        number of items. `progress` shows a bar (with tqdm, if that is installed).
+
+        While the caller works with a batch, the calls that the loop makes are already made with the
+        next `prefetch` ones (1 if omitted, 0: never; the variable NDD_PREFETCH sets another
+        default). Values do not depend on it: at the first call that differs from what the loop did
+        before, it is made as usual. Upstream needs `capture=True` for this; here that says nothing
+        new, and `ctx` neither.
         """
         size = self._count(batch_size, "batch_size", None)
         if size is not None and self._max_batch_size is not None and size > self._max_batch_size:
@@ -219,7 +260,10 @@ class Reader:
                 f"{self._where}: batch_size {size} is larger than max_batch_size "
                 f"{self._max_batch_size}, which the reader was made with"
             )
-        return Epoch(self, size)
+        ahead = int(os.environ.get("NDD_PREFETCH", "1")) if prefetch is None else prefetch
+        if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 0:
+            raise ValueError(f"{self._where}: `prefetch` must be 0 or more, got {prefetch!r}")
+        return Epoch(self, size, 0 if size is None else ahead, progress)
 
     def __call__(self, *, batch_size: int | None = None) -> tuple[Any, ...]:
         """The next tuple of Batch or Tensor; one epoch follows the other without an end."""
@@ -247,12 +291,16 @@ class Reader:
         self._run = Run(plan, self._data()[0], batch_size, self._depth)
         return self._run
 
-    def _give(self, run: Run) -> tuple[Any, ...]:
-        """The next item of the epoch, which is the reader's current one."""
+    def _give(self, run: Run, ready: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+        """The next item of the epoch, which is the reader's current one; perhaps made before."""
         if run.given == run.plan.count:
             run.stop()
             self._run, self._position = None, run.plan.end()
             raise StopIteration
+        if ready is not None:
+            run.advance()
+            self._position = run.plan.after(run.given)
+            return ready
         indices, samples = run.next()
         try:
             for slot, sample in enumerate(samples):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..fusion.graph import Array
+from ..kernels import trace
+from ..progress import Bar, bar
+from ..replay import Recording, Tape
+from .lookahead import Lookahead
 from .order import EpochPlan
 from .read_ahead import ReadAhead
 
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 SAMPLES_PER_RUN = 16
 
 Sample = tuple[Array, ...]
+V = TypeVar("V")  # Batch or Tensor
 
 
 class Samples(Protocol):
@@ -68,10 +75,18 @@ def read_batches(plan: EpochPlan, samples: Samples, step: int, item: int) -> lis
     contents: list[Content] = []
     for number in range(item * step, min((item + 1) * step, plan.count)):
         indices = plan.indices(number)
-        # padding and wrapping repeat samples: one is read once
-        found = {i: read_sample(samples, i) for i in dict.fromkeys(indices)}
-        contents.append((indices, [found[i] for i in indices]))
+        if trace.active:
+            stage = trace.begin("read", "batch", samples=len(indices), about={"number": number})
+            contents.append(trace.during(stage, read_batch, samples, indices))
+        else:
+            contents.append(read_batch(samples, indices))
     return contents
+
+
+def read_batch(samples: Samples, indices: list[int]) -> Content:
+    """The samples of a batch; padding and wrapping repeat some, which are read once."""
+    found = {i: read_sample(samples, i) for i in dict.fromkeys(indices)}
+    return indices, [found[i] for i in indices]
 
 
 class Run:
@@ -84,19 +99,33 @@ class Run:
         self.given = 0  # items handed out
         self._step = SAMPLES_PER_RUN if batch_size is None else 1
         self._ready: deque[Content] = deque()
+        # a thread may look at what the caller has not asked for yet
+        self._lock, self._fetching = threading.Lock(), threading.Lock()
         items = -(-plan.count // self._step)
         self._ahead = ReadAhead(partial(read_batches, plan, samples, self._step), items, depth)
 
     def next(self) -> Content:
         """The next batch; the same again until `advance` is called."""
-        if not self._ready:
-            self._ready.extend(self._ahead.take(self.given // self._step))
-        return self._ready[0]
+        return self.peek(self.given)
+
+    def peek(self, number: int) -> Content:
+        """A batch that has not been handed out yet."""
+        while True:
+            with self._lock:
+                if number < self.given + len(self._ready):
+                    return self._ready[number - self.given]
+            with self._fetching:
+                taken = self.given + len(self._ready)
+                if number >= taken:
+                    fetched = self._ahead.take(taken // self._step)
+                    with self._lock:
+                        self._ready.extend(fetched)
 
     def advance(self) -> None:
         """The batch has been handed out."""
-        self._ready.popleft()
-        self.given += 1
+        with self._lock:
+            self._ready.popleft()
+            self.given += 1
 
     def stop(self) -> None:
         """End the threads."""
@@ -104,37 +133,92 @@ class Run:
         self._ready.clear()
 
 
-class Epoch(Iterator[tuple[Any, ...]]):
+class Epoch(Iterator[tuple[V, ...]]):
     """One epoch of a reader: an iterator that has a length."""
 
-    def __init__(self, reader: Reader, batch_size: int | None) -> None:
+    def __init__(
+        self, reader: Reader, batch_size: int | None, prefetch: int = 0, progress: bool = False
+    ) -> None:
         self._reader = reader
         self._batch_size = batch_size
+        self._prefetch = prefetch
+        self._progress = progress
+        self._bar: Bar | None = None
         self._run: Run | None = None  # from the first item on
         self._is_over = False
+        self._tape = Tape() if prefetch else None
+        self._ahead: Lookahead | None = None
 
     def __len__(self) -> int:
         """Number of items in all; after resuming from a checkpoint, of those that were left."""
         plan = self._run.plan if self._run is not None else self._reader._plan(self._batch_size)
         return plan.count
 
-    def __next__(self) -> tuple[Any, ...]:
+    def __next__(self) -> tuple[V, ...]:
         if self._is_over:
             raise StopIteration
         if self._run is None:
             self._run = self._reader._begin(self._batch_size)
+            if self._progress:
+                self._bar = bar(len(self), self._reader.name or self._reader._where)
         elif self._run is not self._reader._run:
             raise RuntimeError(
                 f"{self._reader._where}: this epoch has ended because another one was begun; "
                 f"use one iterator at a time, or a reader for each"
             )
+        elif self._bar is not None:
+            self._bar.update()  # the item before has been used
         try:
-            return self._reader._give(self._run)
+            if self._tape is None:
+                return self._reader._give(self._run)
+            return self._followed(self._tape, self._run)
         except StopIteration:
             self._is_over = True
+            self._close()
             raise
+
+    def _followed(self, tape: Tape, run: Run) -> tuple[V, ...]:
+        """The next item, if possible with the calls that will be made with it."""
+        self._look_ahead(tape.end(), run)
+        replay = None
+        if self._ahead is not None and run.given < run.plan.count:
+            replay = self._ahead.take(run.given)
+        ready = None if replay is None else replay.take()
+        outputs = self._reader._give(run, ready)
+        tape.begin(outputs, replay)
+        return outputs
+
+    def _look_ahead(self, recording: Recording | None, run: Run) -> None:
+        """Make the calls of the iteration that was recorded for the next ones."""
+        if self._ahead is not None and self._ahead.recording is not recording:
+            self._ahead.stop()
+            self._ahead = None
+        if self._ahead is None and recording is not None:
+            prepare = partial(_prepared, weakref.ref(self._reader), run)
+            count = run.plan.count
+            self._ahead = Lookahead(recording, prepare, run.given, count, self._prefetch)
+
+    def _close(self) -> None:
+        if self._tape is not None:
+            self._tape.close()
+        if self._ahead is not None:
+            self._ahead.stop()
+        if self._bar is not None:
+            self._bar.close()
 
     def __del__(self) -> None:
         # left by `break`: the reader may live on, but nobody will ask for what was read ahead
-        if self.__dict__.get("_run") is not None:
+        if self.__dict__.get("_run") is not None and not self._is_over:
             self._run.stop()  # type: ignore[union-attr]
+            self._close()
+
+
+def _prepared(reader: weakref.ref[Reader], run: Run, number: int) -> tuple[Any, ...] | None:
+    """What the reader will give as item `number`; None if that takes more than reading."""
+    owner = reader()
+    if owner is None:
+        return None
+    indices, samples = run.peek(number)
+    if any(isinstance(sample, Bad) for sample in samples):
+        return None  # what happens with it is up to the reader, in its turn
+    return owner._outputs(indices, samples, run.batch_size is not None)

@@ -8,7 +8,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+
+from ..kernels import trace
 
 # One batch of files from a slow disk; what takes longer at exit is abandoned.
 EXIT_JOIN_SECONDS = 5.0
@@ -35,7 +37,7 @@ class _Row:
             threading.Thread(target=self.work, name=f"ndd-read-ahead-{i}", daemon=True)
             for i in range(min(depth, count - first))
         ]
-        _running.add(self)
+        join_at_exit(self)
         for thread in self.threads:
             thread.start()
 
@@ -100,6 +102,8 @@ class ReadAhead:
         """Item `number`, the next one; an error that its making raised is raised here."""
         if self._row.process != os.getpid():
             self._start(number)
+        if trace.active:
+            return trace.during(trace.begin("stall", "reader"), self._row.take, number)
         return self._row.take(number)
 
     def stop(self) -> None:
@@ -107,7 +111,20 @@ class ReadAhead:
         self._finalizer()
 
 
-_running: weakref.WeakSet[_Row] = weakref.WeakSet()
+class Background(Protocol):
+    """Work of threads that can be stopped."""
+
+    threads: list[threading.Thread]
+
+    def stop(self) -> None: ...
+
+
+_running: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def join_at_exit(work: Background) -> None:
+    """Stop threads, and wait for them, when the interpreter exits."""
+    _running.add(work)
 
 
 @atexit.register

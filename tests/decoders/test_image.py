@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ndd
+from ndd import codec
 from tests.conformance.modes import MODES, error_everywhere, same_everywhere
 from tests.conformance.oracle import ndd_call, oracle_call
 from tests.decoders.fixtures import as_bytes, files, photo, with_exif
@@ -211,6 +212,91 @@ def test_conversions_fuse_with_what_follows() -> None:
     y = ndd.flip(x) * 2.0
     del x
     assert len(ndd.explain(y).kernels) == 1
+
+
+def first_part(batch: ndd.Batch) -> ndd.Batch:
+    return ndd.crop(batch, crop=[9, 11], crop_pos_x=0.9, crop_pos_y=0.2)
+
+
+FOLLOWING = {
+    "crop": first_part,
+    "slice": lambda x: ndd.slice(x, [5, 7], [20, 30], axes=[0, 1], normalized_anchor=False,
+                                 normalized_shape=False),
+    "index": lambda x: x.slice[3:20:4, 50:30:-3],
+    "turned": lambda x: ndd.transpose(ndd.flip(first_part(x)), perm=[2, 1, 0]) * 2.0,
+    "outside": lambda x: ndd.slice(x, [-6, 40], [20, 30], axes=[0, 1], normalized_anchor=False,
+                                   normalized_shape=False, out_of_bounds_policy="pad",
+                                   fill_values=[9.0]),
+    "roi": lambda x: ndd.resize(x, size=[8, 9], roi_start=[0.1, 0.8], roi_end=[0.4, 0.55],
+                                roi_relative=True),
+    "cropped later": lambda x: first_part(ndd.resize(x, size=[40, 77], antialias=False)),
+    "cropped before": lambda x: ndd.resize(ndd.flip(first_part(x)), size=[30, 31]),
+    "nearest": lambda x: first_part(ndd.resize(x, size=[90, 20], interp_type=ndd.types.INTERP_NN)),
+    "random": lambda x: ndd.random_resized_crop(x, size=[7, 6], random_area=[0.1, 0.2],
+                                                rng=ndd.random.RNG(seed=5)),
+    "two": lambda x: first_part(x) + ndd.crop(x, crop=[9, 11]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_only_what_is_read_is_decoded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded("jpeg", "jpeg_exif6", "png", "jpeg_progressive")
+    decoded: list[int] = []
+    decode_into = codec.decode_into
+
+    def spy(header: Any, colour: str, region: Any, fast: bool, out: Any) -> None:
+        decoded.append(out.shape[0] * out.shape[1])
+        decode_into(header, colour, region, fast, out)
+
+    whole = ndd.decoders.image(data).evaluate()
+    wanted = arrays(FOLLOWING[name](whole))
+    monkeypatch.setattr(codec, "decode_into", spy)
+    with ndd.EvalMode.deferred:
+        assert_same(FOLLOWING[name](ndd.decoders.image(data)), wanted)
+        assert len(decoded) == 4 and sum(decoded) < 0.75 * 4 * 37 * 53
+        # a picture that is also read itself is decoded as a whole, from the second time at once
+        for _ in range(2):
+            del decoded[:]
+            images = ndd.decoders.image(data)
+            assert_same(FOLLOWING[name](images), wanted)
+            assert_same(images, arrays(whole))
+    assert decoded == [37 * 53] * 4
+
+
+def test_what_is_read_anywhere_is_decoded_as_a_whole() -> None:
+    data = encoded("jpeg", "png")
+    whole = ndd.decoders.image(data).evaluate()
+    turned = arrays(ndd.rotate(whole, angle=ndd.batch([20.0, 45.0])))
+    with ndd.EvalMode.deferred:
+        assert_same(ndd.rotate(ndd.decoders.image(data), angle=ndd.batch([20.0, 45.0])), turned)
+        assert_same(ndd.decoders.image(data) * 1.0, arrays(whole * 1.0))
+
+
+def test_a_part_of_a_picture_goes_to_the_simulated_gpu() -> None:
+    out = run_python(
+        """
+        import numpy as np
+        import ndd
+        from ndd import codec
+        from tests.decoders.test_image import FOLLOWING, encoded
+        decoded, decode_into = [], codec.decode_into
+        def spy(header, colour, region, fast, out):
+            decoded.append(out.shape[0] * out.shape[1])
+            decode_into(header, colour, region, fast, out)
+        codec.decode_into = spy
+        data = encoded("jpeg", "jpeg_exif6", "png")
+        for name in ("turned", "roi"):
+            with ndd.EvalMode.deferred:
+                wanted = FOLLOWING[name](ndd.decoders.image(data))
+                got = FOLLOWING[name](ndd.decoders.image(data, device="gpu"))
+                assert got.device.device_type == "gpu"
+                for a, b in zip(got.cpu(), wanted, strict=True):
+                    assert np.array_equal(a, b), name
+        print(len(decoded), sum(decoded) < 0.75 * 12 * 37 * 53)
+        """,
+        NDD_GPU="simulate",
+    )
+    assert out == "12 True"
 
 
 def test_on_the_simulated_gpu() -> None:

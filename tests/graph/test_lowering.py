@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion import build, plan, run
+from ndd.fusion import build, pipeline, plan, run
 from ndd.fusion.program import collect
 from ndd.kernels import dtypes as dt
 from ndd.kernels import expr as ex
@@ -93,7 +93,7 @@ class _Table:
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(run.cpu_runtime, "get_kernel", InterpretedKernel)
+    monkeypatch.setattr(pipeline.cpu_runtime, "get_kernel", InterpretedKernel)
     forget_plans(monkeypatch)
     with ndd.EvalMode.deferred:
         yield

@@ -90,14 +90,13 @@ def test_same_error_at_the_call_in_all_modes(name: str) -> None:
     assert line_of(error) == f"test_errors.py:{first}"
 
 
-def test_wrong_number_of_arguments_is_pythons_own_error(mode: str) -> None:
+def test_arguments_that_do_not_exist_or_are_missing(mode: str) -> None:
     with pytest.raises(TypeError, match=r"flip\(\) takes 1 positional argument but 2 were given"):
         ndd.flip(image(), image())
-    with pytest.raises(TypeError, match=r"flip\(\) got an unexpected keyword argument 'horizontl'"):
+    unexpected = r"flip\(\) got an unexpected keyword argument 'horizontl'; did you mean `horizontal`"
+    with pytest.raises(TypeError, match=unexpected):
         ndd.flip(image(), horizontl=1)
-    with pytest.raises(
-        TypeError, match=r"cast\(\) missing 1 required keyword-only argument: 'dtype'"
-    ):
+    with pytest.raises(TypeError, match="cast: argument `dtype` is required"):
         ndd.cast(image())
 
 

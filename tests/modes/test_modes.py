@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion import run as fusion_run
+from ndd.fusion.pipeline import Pipeline
 from tests.helpers import (
     arrays,
     assert_same,
@@ -104,25 +104,32 @@ def test_one_and_two_threads_give_the_same_bits(job: Job) -> None:
             assert_same(job(ragged(LARGE)), wanted, f"{threads} threads")
 
 
-def test_large_intermediates_go_through_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    pipelined = fusion_run.Run._pipelined
+@pytest.fixture
+def pipelines(monkeypatch: pytest.MonkeyPatch) -> list[Pipeline]:
+    """All that ran, with the scratch memory that they used."""
+    found: list[Pipeline] = []
+    run = Pipeline.run
 
-    def spy(self: Any, steps: Any, tables: Any, scratch: dict[int, int], *more: Any) -> None:
-        assert len(steps) == 3
-        sizes.append(scratch[-1])
-        pipelined(self, steps, tables, scratch, *more)
+    def spy(self: Pipeline, count: int) -> None:
+        run(self, count)
+        found.append(self)
 
-    monkeypatch.setattr(fusion_run.Run, "_pipelined", spy)
+    monkeypatch.setattr(Pipeline, "run", spy)
+    return found
+
+
+def test_large_intermediates_go_through_scratch(pipelines: list[Pipeline]) -> None:
     with ndd.EvalContext(num_threads=2), ndd.EvalMode.deferred:
         staged_work(ragged(LARGE)).evaluate()
+        (large,) = pipelines
+        assert len(large.steps) == 3
         large_sample = max(h * w for h, w, _ in LARGE) * 3 * 4
-        assert sizes == [2 * large_sample]  # two intermediates of one sample, not of the batch
+        assert large.between == 2 * large_sample  # of one sample, not of the batch
         staged_work(ragged()).evaluate()
-    assert len(sizes) == 1, "small intermediates need no scratch"
+    assert not pipelines[1].scratch, "small intermediates need no scratch"
 
 
-def test_scratch_is_shared_by_values_that_never_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_is_shared_by_values_that_never_meet(pipelines: list[Pipeline]) -> None:
     def many_stages(x: ndd.Batch) -> ndd.Batch:
         x = ndd.cast(x, dtype=ndd.float32)
         for _ in range(6):
@@ -130,18 +137,10 @@ def test_scratch_is_shared_by_values_that_never_meet(monkeypatch: pytest.MonkeyP
             x = ndd.flip(x) + x
         return x
 
-    sizes: list[int] = []
-    scratch = fusion_run.Run._scratch
-
-    def spy(self: Any, slots: dict[int, int]) -> dict[int, int]:
-        found = scratch(self, slots)
-        sizes.append(len(set(slots.values())))
-        return found
-
-    monkeypatch.setattr(fusion_run.Run, "_scratch", spy)
     with ndd.EvalMode.deferred:
         fused = arrays(many_stages(ragged(LARGE)))
-    assert sizes == [2]
+    (only,) = pipelines
+    assert len(set(only.scratch.values())) == 2
     assert_same(fused, expected(many_stages, LARGE))
 
 

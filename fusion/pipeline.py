@@ -1,0 +1,230 @@
+"""Takes samples through the steps of a segment on the CPU: decoders, then generated kernels.
+
+Values that only the segment sees live in scratch memory of the thread that works on a sample, so
+they are still in its caches when the next step reads them, and no batch of them ever exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..kernels import cpu_runtime, trace
+from ..kernels.memory import POOL, Buffer
+from ..kernels.spec import KernelSpec
+from ..kernels.threads import ThreadPool
+from .bind import ROW_ALIGN, Binder
+from .errors import at_site
+from .graph import Array, Node, Shapes, Storage
+from .opaque import array_at
+from .plan import DecodeStep, KernelStep, Segment, Step
+from .regions import Region
+from .watch import watched
+
+# Handing work to another thread costs 70-90 µs (FACTS.md); below this many bytes of results the
+# caller is done sooner alone.
+PARALLEL_MIN_BYTES = 512 << 10
+# Intermediates up to this size stay in the L2 cache anyway; beyond it each sample goes through all
+# kernels of its segment before the next one starts, in scratch memory of its thread.
+PIPELINE_MIN_BYTES = 1 << 20
+
+# Work on samples [begin, end) of a step; scratch memory starts at an address.
+Work = Callable[[int, int, int], None]
+
+
+def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] = POOL.take) -> Storage:
+    """Fresh memory for a batch: dense if all samples are alike, else each sample aligned."""
+    offsets, nbytes, dense = shapes.packed(itemsize)
+    buffer = take(nbytes)
+    return Storage(buffer.address + offsets, buffer, dense=dense)
+
+
+def run_segment(
+    segment: Segment,
+    nodes: list[Node],
+    values: list[Storage | None],
+    regions: dict[int, Region],
+    binder: Binder,
+    pool: ThreadPool,
+) -> None:
+    """Compute the values of a segment, those that others see into `values`."""
+    # Independent results of one program may be batches of different sizes.
+    by_count: dict[int, list[Step]] = {}
+    for step in segment.steps:
+        if isinstance(step, KernelStep) and step.kernel is None:
+            step.kernel = cpu_runtime.get_kernel(step.spec)
+        by_count.setdefault(nodes[step.root].count, []).append(step)
+    for count, steps in by_count.items():
+        Pipeline(steps, segment.slots, nodes, values, regions, binder, pool).run(count)
+
+
+class Pipeline:
+    """The steps of a segment that are over as many samples."""
+
+    def __init__(
+        self,
+        steps: list[Step],
+        slots: dict[int, int],
+        nodes: list[Node],
+        values: list[Storage | None],
+        regions: dict[int, Region],
+        binder: Binder,
+        pool: ThreadPool,
+    ) -> None:
+        self.steps = steps
+        self.kernels = [s for s in steps if isinstance(s, KernelStep)]
+        self.decodes = [s for s in steps if isinstance(s, DecodeStep)]
+        self.slots = slots
+        self.nodes = nodes
+        self.values = values
+        self.binder = binder
+        self.pool = pool
+        self.regions = regions
+        self.shapes = {p: self._made(p) for s in steps for p in s.writes}
+        self.scratch: dict[int, int] = {}  # offsets of values in scratch memory
+        self.memory: dict[int, Array] = {}  # where the samples of all values begin
+        self.between = 0  # bytes of scratch memory for values between steps
+        self.room = 0  # and for what a kernel needs for itself
+
+    def run(self, count: int) -> None:
+        self._place()
+        tables = [self.binder.table(s.spec, s.recipe) for s in self.kernels]
+        self.room = max(
+            (_room(s.spec, t) for s, t in zip(self.kernels, tables, strict=True)), default=0
+        )
+        calls = iter(zip(self.kernels, tables, strict=True))
+        works = [
+            self._decode(s) if isinstance(s, DecodeStep) else self._kernel(*next(calls))
+            for s in self.steps
+        ]
+        if trace.active:
+            works = watched(works, self.steps, self.nodes, self.binder.run)
+        bounds = self._chunks(count)
+        one_by_one = bool(self.scratch)
+        buffers: dict[int, Buffer] = {}
+
+        def chunk(c: int, worker: int) -> None:
+            begin, end = bounds[c], bounds[c + 1]
+            buffer = buffers.get(worker)
+            if buffer is None:
+                buffer = buffers[worker] = POOL.take(self.between + self.room)
+            size = 1 if one_by_one else end - begin
+            for sample in range(begin, end, size):
+                for work in works:
+                    work(sample, sample + size, buffer.address)
+
+        if len(bounds) == 2:
+            chunk(0, 0)
+        else:
+            self.pool.parallel_for(len(bounds) - 1, chunk)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _made(self, p: int) -> Shapes:
+        """What a step really makes of a value."""
+        region = self.regions.get(p)
+        return self.nodes[p].shapes if region is None else region.shapes(self.nodes[p])
+
+    def _place(self) -> None:
+        """Memory for every value of the segment: scratch, or a part of a batch of its own."""
+        inner = [p for p in self.shapes if p in self.slots]
+        if self.decodes or sum(map(self._nbytes, inner)) >= PIPELINE_MIN_BYTES:
+            self._place_in_scratch(inner)
+        for p, shapes in self.shapes.items():
+            if p in self.scratch:
+                # addresses that count from the start of the scratch memory
+                made = Storage(np.full(shapes.count, self.scratch[p], np.int64), None)
+            else:
+                made = allocate(shapes, self.nodes[p].dtype.bytes)
+            self.memory[p] = made.addresses
+            region = self.regions.get(p)
+            self.values[p] = made if region is None else region.placed(made, self.nodes[p])
+
+    def _nbytes(self, p: int) -> int:
+        return self.shapes[p].packed(self.nodes[p].dtype.bytes)[1]
+
+    def _place_in_scratch(self, inner: list[int]) -> None:
+        sizes = [0] * (max((self.slots[p] for p in inner), default=-1) + 1)
+        for p in inner:
+            slot = self.slots[p]
+            largest = int(self.shapes[p].volumes.max(initial=0)) * self.nodes[p].dtype.bytes
+            sizes[slot] = max(sizes[slot], -(-largest // ROW_ALIGN) * ROW_ALIGN)
+        ends = np.cumsum(sizes)
+        self.between = int(ends[-1]) if sizes else 0
+        for p in inner:
+            self.scratch[p] = int(ends[self.slots[p]]) - sizes[self.slots[p]]
+
+    # -- work ----------------------------------------------------------------------------------
+
+    def _chunks(self, count: int) -> list[int]:
+        """Runs of samples of about equal volume, four per thread so that a slow one evens out."""
+        threads = self.pool.num_threads
+        if self.decodes and threads > 1:
+            return list(range(count + 1))  # a sample takes long, and how long nobody knows
+        written = sum(self._nbytes(p) for p in self.shapes)
+        small = written < PARALLEL_MIN_BYTES and not self.scratch
+        if threads == 1 or count <= 1 or small:
+            return [0, count]
+        work = np.cumsum(sum(self._volume(s) for s in self.kernels))
+        pieces = min(count, 4 * threads)
+        marks = np.searchsorted(work, work[-1] * np.arange(1, pieces) / pieces) + 1
+        return [0, *sorted({int(m) for m in marks if 0 < m < count}), count]
+
+    def _volume(self, step: KernelStep) -> Array:
+        """Elements that a kernel reads or writes for each sample, roughly."""
+        work = self.nodes[step.root].shapes.volumes + 1
+        if step.recipe.sampler is not None:
+            work = work + self.nodes[step.recipe.sampler[0]].inputs[0].shapes.volumes
+        return work
+
+    def _kernel(self, step: KernelStep, table: Array) -> Work:
+        """A kernel over some samples; the addresses in their rows become absolute first."""
+        run, address = step.kernel.run, address_of(table)
+        place = step.spec.columns
+        moved = [place["in", k] for k, (p, _) in enumerate(step.recipe.loads) if p in self.scratch]
+        moved += [
+            place["out", k] for k, (p, _) in enumerate(step.recipe.stores) if p in self.scratch
+        ]
+        own = place.get(("scratch",))
+        if not moved and own is None:
+            return lambda begin, end, _scratch: run(address, begin, end)
+        between = self.between
+
+        def work(begin: int, end: int, scratch: int) -> None:
+            if moved:
+                table[begin:end, moved] += scratch
+            if own is not None:
+                table[begin:end, own] = scratch + between
+            run(address, begin, end)
+
+        return work
+
+    def _decode(self, step: DecodeStep) -> Work:
+        p = step.root
+        node, region = self.nodes[p], self.regions.get(p)
+        params = node.params if region is None else node.params.windowed(*region)
+        function, shapes, dtype = node.static.function, self.shapes[p].tuples, node.dtype.np
+        addresses = self.memory[p].tolist()
+        is_relative = p in self.scratch
+
+        def work(begin: int, end: int, scratch: int) -> None:
+            for s in range(begin, end):
+                address = addresses[s] + (scratch if is_relative else 0)
+                try:
+                    function(params, s, array_at(address, shapes[s], dtype))
+                except Exception as error:
+                    raise at_site(error, node.op, node.site) from error.__cause__
+
+        return work
+
+
+def address_of(table: Array) -> int:
+    return table.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+def _room(spec: KernelSpec, table: Array) -> int:
+    """Scratch memory that a kernel needs for the largest sample."""
+    column = spec.columns.get(("scratch",))
+    return 0 if column is None else int(table[:, column].max(initial=0))

@@ -1,0 +1,101 @@
+"""Stages of the work, told to whoever watches: NVTX ranges, a profile. By default nobody does.
+
+NOTE [cost] A stage that nobody watches costs a test of `active` and makes no object:
+
+    if trace.active:
+        return trace.during(trace.begin("compile", name), function, *arguments)
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+# A call of an op; planning a program; compiling a kernel; running one (on a GPU: launching it);
+# decoding a sample; reading a batch; and a thread that waits for a value.
+CATEGORIES = ("call", "plan", "compile", "launch", "decode", "read", "stall")
+
+active = False  # whether anybody watches
+runs = itertools.count(1)  # numbers for executions of plans
+_watchers: tuple[Watcher, ...] = ()
+_lock = threading.Lock()
+
+
+class Watcher(Protocol):
+    """Told of every stage on the thread that does it; stages of a thread are nested."""
+
+    def begin(self, stage: Stage) -> None: ...
+    def end(self, stage: Stage) -> None: ...
+
+
+class Stage:
+    """A piece of work of one thread."""
+
+    __slots__ = ("about", "category", "group", "name", "run", "samples", "start", "watchers")
+
+    def __init__(
+        self, category: str, name: str, group: int, samples: int, run: int, about: Any
+    ) -> None:
+        self.category = category
+        self.name = name
+        self.group = group  # place of the kernel in `ndd.explain`; -1 if there is none
+        self.samples = samples  # may be set until the stage ends
+        self.run = run  # the execution of a plan that it belongs to; 0 if to none
+        self.about = about  # a dict of other facts, or None
+        self.start = 0  # for the watchers
+        self.watchers = _watchers  # the same ones must see its end
+
+    def end(self) -> None:
+        for watcher in self.watchers:
+            watcher.end(self)
+
+
+def begin(
+    category: str, name: str, group: int = -1, samples: int = 0, run: int = 0, about: Any = None
+) -> Stage:
+    """Tell that this thread begins a stage; call `end` of it whatever happens."""
+    stage = Stage(category, name, group, samples, run, about)
+    for watcher in stage.watchers:
+        watcher.begin(stage)
+    return stage
+
+
+def during(stage: Stage, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function that is a stage."""
+    try:
+        return function(*arguments)
+    finally:
+        stage.end()
+
+
+def watch(watcher: Watcher) -> None:
+    """Tell a watcher of all stages that begin from now on."""
+    global _watchers, active
+    with _lock:
+        _watchers = (*(w for w in _watchers if w is not watcher), watcher)
+        active = True
+
+
+def unwatch(watcher: Watcher) -> None:
+    """Tell it of no more stages, but of the end of those that it knows."""
+    global _watchers, active
+    with _lock:
+        _watchers = tuple(w for w in _watchers if w is not watcher)
+        active = bool(_watchers)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+if os.environ.get("NDD_NVTX", "0") not in ("", "0"):
+    from . import nvtx_ranges
+
+    nvtx_ranges.switch(True)

@@ -1,0 +1,57 @@
+"""`python -m ndd`: what is installed, a demo, what a script was fused into, kernels, pictures."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    chosen = _parser().parse_args(arguments)
+    # each command imports what it needs, so that none waits for the others' imports
+    if chosen.command == "info":
+        from .info import info
+
+        return info()
+    if chosen.command == "demo":
+        from ..demo import main as demo
+
+        demo(chosen.output, chosen.seconds)
+        return 0
+    if chosen.command == "bench":
+        from .bench import bench
+
+        return bench(chosen.arguments)
+    if chosen.command == "explain":
+        from .explain import explain
+
+        return explain(chosen.script, chosen.arguments, chosen.source, chosen.html)
+    if chosen.command == "cache":
+        from .cache import cache
+
+        return cache(chosen.clear)
+    from .gallery import gallery
+
+    return gallery(chosen.output, chosen.ops)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m ndd", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("info", help="versions, devices, codecs, cache; what is missing")
+    demo = commands.add_parser("demo", help="fuse an augmentation program and write a picture")
+    demo.add_argument("--output", default="demo.png")
+    demo.add_argument("--seconds", type=float, default=2.0, help="to measure each of two programs")
+    bench = commands.add_parser("bench", help="the benchmarks of the repository, the quick ones")
+    bench.add_argument("arguments", nargs=argparse.REMAINDER, help="for `python -m bench`")
+    explain = commands.add_parser("explain", help="run a script and tell what was fused")
+    explain.add_argument("--source", action="store_true", help="print the generated kernels, too")
+    explain.add_argument("--html", metavar="FILE", help="write the plans as a page with drawings")
+    explain.add_argument("script")
+    explain.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
+    cache = commands.add_parser("cache", help="list the compiled kernels, or remove them")
+    cache.add_argument("--clear", action="store_true")
+    gallery = commands.add_parser("gallery", help="a picture for every image op: before and after")
+    gallery.add_argument("--output", default="gallery", help="a folder")
+    gallery.add_argument("ops", nargs="*", help="only these")
+    return parser

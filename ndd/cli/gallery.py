@@ -1,0 +1,126 @@
+"""`python -m ndd gallery`: for every image op a picture of what it does, and a page of them all."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ndd
+
+from ..demo import synthetic_photo
+from ..progress import progress
+from ..schema import OPS, REQUIRED, OpDef
+from ..showing import Picture, show
+
+HEIGHT, WIDTH, PHOTOS = 120, 160, 3
+RNG = "rng=ndd.random.RNG(seed=1)"
+
+# Arguments that show something. Ops for images that have none here are called with their defaults.
+ARGUMENTS = {
+    "brightness": "brightness=1.6",
+    "brightness_contrast": "brightness=1.2, contrast=1.8",
+    "color_space_conversion": "image_type='RGB', output_type='BGR'",
+    "color_twist": "hue=120, saturation=1.5, contrast=1.3",
+    "contrast": "contrast=2.0",
+    "crop": "crop=[80, 80], crop_pos_x=0.2",
+    "crop_mirror_normalize": "mean=[124, 116, 104], std=[58, 57, 57], mirror=1",
+    "erase": "anchor=[30, 40, 70, 90], shape=[40, 30, 20, 50], fill_value=255.0",
+    "experimental.remap": "*maps",
+    "experimental.resize": "size=[60, 60]",
+    "experimental.warp_perspective": "matrix=[[1.2, 0.3, -20], [0.1, 1.1, -5], [0.001, 0.002, 1]]",
+    "grid_mask": "tile=24, ratio=0.5, angle=0.3",
+    "hsv": "hue=200, saturation=1.2, value=0.9",
+    "hue": "hue=90",
+    "jitter": f"nDegree=6, {RNG}",
+    "lookup_table": "keys=range(256), values=range(255, -1, -1), dtype=ndd.uint8",
+    "multi_paste": "in_ids=[0, 1], out_anchors=[[0, 0], [50, 70]], shapes=[[60, 80], [60, 80]]",
+    "pad": "fill_value=128, axes=[0, 1], shape=[140, 200]",
+    "paste": "fill_value=(200, 80, 40), ratio=1.4",
+    "random_resized_crop": f"size=[80, 80], random_area=[0.2, 0.6], {RNG}",
+    "resize": "size=[60, 120]",
+    "resize_crop_mirror": "resize_shorter=90, crop=[80, 80], mirror=1",
+    "rotate": "angle=30, fill_value=0",
+    "saturation": "saturation=0.2",
+    "slice": "rel_start=[0.1, 0.3], rel_end=[0.9, 0.8], axis_names='HW'",
+    "tensor_resize": "sizes=[60, 60], axes=[0, 1]",
+    "transpose": "perm=[1, 0, 2], transpose_layout=False",
+    "warp_affine": "matrix=[[1, 0.4, -30], [0, 1, 0]], fill_value=0",
+}
+
+
+def is_image_op(op: OpDef) -> bool:
+    """Whether an op has a picture: it takes an image, and what else it needs is known."""
+    return op.name in ARGUMENTS or "HWC" in op.layouts
+
+
+def needs_arguments(op: OpDef) -> bool:
+    """Whether an op cannot be called with an image alone."""
+    return len(op.data) != 1 or any(p.default is REQUIRED for p in op.others)
+
+
+def call_text(name: str) -> str:
+    """The call that is shown."""
+    arguments = ARGUMENTS.get(name, "")
+    return f"ndd.{name}(x, {arguments})" if arguments else f"ndd.{name}(x)"
+
+
+def photos() -> Any:
+    """What the ops are shown on."""
+    return ndd.batch([synthetic_photo(HEIGHT, WIDTH, i) for i in range(PHOTOS)], layout="HWC")
+
+
+def apply(name: str, x: Any) -> Any:
+    """The result of the call that is shown."""
+    rows, columns = np.mgrid[0:HEIGHT, 0:WIDTH].astype(np.float32)
+    wave = 6 * np.sin(rows / 9)
+    maps = [ndd.Batch.broadcast(ndd.tensor(m, layout="HW"), PHOTOS) for m in (columns + wave, rows)]
+    # a call of our own table, so that the page shows exactly what was run
+    return eval(call_text(name), {"ndd": ndd, "x": x, "maps": maps})
+
+
+def picture(x: Any, result: Any) -> Picture:
+    """Photos in the first row, results in the second."""
+    before, after = show(x, columns=PHOTOS).array, show(result, columns=PHOTOS).array
+    width = max(before.shape[1], after.shape[1])
+    rows = [np.pad(r, ((0, 8), (0, width - r.shape[1]), (0, 0)), constant_values=255)
+            for r in (before, after)]  # fmt: skip
+    return Picture(np.concatenate(rows)[:-8])
+
+
+def gallery(folder: str | Path, names: Iterable[str] = ()) -> int:
+    """Write a picture for each of the ops (all, if none is named), and `index.html`."""
+    known = {op.name: op for op in OPS.values() if is_image_op(op)}
+    chosen = sorted(names) or sorted(known)
+    for name in chosen:
+        if name not in known:
+            raise SystemExit(f"gallery: {name!r} has no picture; known: {', '.join(sorted(known))}")
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    x = photos()
+    parts = [_HEAD]
+    for name in progress(chosen, len(chosen), "gallery"):
+        result = apply(name, x).evaluate()
+        picture(x, result).save(target / f"{name}.png")
+        parts.append(_entry(known[name], result))
+    (target / "index.html").write_text("\n".join(parts))
+    print(f"{len(chosen)} pictures: {(target / 'index.html').resolve()}")
+    return 0
+
+
+_HEAD = """<!doctype html><meta charset="utf-8"><title>ndd: image ops</title>
+<style>body{font:15px sans-serif;max-width:60em;margin:2em auto}img{display:block}</style>
+<h1>Image ops</h1>"""
+
+
+def _entry(op: OpDef, result: Any) -> str:
+    name, call = html.escape(op.name), html.escape(call_text(op.name))
+    summary = html.escape(op.doc.splitlines()[0])
+    kernels = html.escape(", ".join(ndd.explain(result).kernels))
+    return (
+        f'<h2 id="{name}">{name}</h2><p>{summary}</p><p><code>{call}</code></p>'
+        f'<img src="{name}.png" alt="{call}"><p><small>{kernels}</small></p>'
+    )

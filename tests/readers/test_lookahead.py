@@ -1,0 +1,304 @@
+"""Calls made in advance for coming batches: the same values, and really in advance."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ndd
+from ndd import codec
+from tests.decoders.fixtures import encoded, photo
+from tests.helpers import arrays, run_python
+
+COUNT, SIZE = 26, 4
+Body = Callable[[int, ndd.Batch, ndd.Batch], Any]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("pictures")
+    paths = [folder / f"{k:02d}.jpg" for k in range(COUNT)]
+    for k, path in enumerate(paths):
+        path.write_bytes(encoded(".jpg", photo(40 + k, 50 + k % 7, seed=k)))
+    return [str(p) for p in paths]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    gc.collect()
+    wait_until(lambda: not ahead_threads())
+
+
+def ahead_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.endswith("-ahead")]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def augmented(number: int, jpegs: ndd.Batch, _labels: ndd.Batch, rng: Any = None) -> ndd.Batch:
+    x = ndd.decoders.image(jpegs)
+    x = ndd.random_resized_crop(x, size=[16, 18], rng=rng)
+    mirror = ndd.random.coin_flip(batch_size=SIZE)
+    x = ndd.crop_mirror_normalize(x, mirror=mirror, dtype=ndd.float32)
+    return x * 2.0 + x.slice[:, 0:1]
+
+
+def values(pictures: list[str], body: Body, epochs: int = 2, **options: Any) -> list[Any]:
+    """All that a loop sees, and where its generators end up."""
+    ndd.random.set_seed(5)
+    reader = ndd.readers.File(files=pictures, random_shuffle=True, seed=2)
+    seen: list[Any] = []
+    for _ in range(epochs):
+        for number, (jpegs, labels) in enumerate(reader.next_epoch(SIZE, **options)):
+            seen.append([a.tobytes() for a in arrays(body(number, jpegs, labels))])
+            seen.append([a.item() for a in arrays(labels)])
+            seen.append(jpegs.source_info if hasattr(jpegs, "source_info") else None)
+    seen.append(str(ndd.random.get_default_rng().get_state()))
+    seen.append(str(reader.get_state()))
+    return seen
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred", "sync_cpu"])
+def test_the_same_values(pictures: list[str], mode: str) -> None:
+    wanted = values(pictures, augmented, prefetch=0)
+    with getattr(ndd.EvalMode, mode):
+        for options in ({}, {"prefetch": 3}, {"capture": True}):
+            assert values(pictures, augmented, **options) == wanted
+
+
+def test_the_same_values_on_the_simulated_gpu(pictures: list[str]) -> None:
+    out = run_python(
+        f"""
+        import ndd
+        from tests.helpers import arrays
+        def run(prefetch, device):
+            reader = ndd.readers.File(files={pictures[:12]!r})
+            rng = ndd.random.RNG(seed=3)
+            found = []
+            for jpegs, labels in reader.next_epoch(3, prefetch=prefetch):
+                x = ndd.decoders.image(jpegs, device=device)
+                x = ndd.random_resized_crop(x, size=[8, 9], rng=rng)
+                found.append([a.tobytes() for a in arrays((x + labels.to_device(device)).cpu())])
+            return found
+        wanted = run(0, "cpu")
+        print(len(wanted), run(0, "gpu") == wanted, run(1, "gpu") == wanted, run(1, "cpu") == wanted)
+        """,
+        NDD_GPU="simulate",
+    )
+    assert out == "4 True True True"
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    heights: list[int] = []
+    decode_into = codec.decode_into
+
+    def spy(header: Any, *arguments: Any) -> None:
+        heights.append(header.height)
+        decode_into(header, *arguments)
+
+    monkeypatch.setattr(codec, "decode_into", spy)
+    return heights
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_batches_are_made_before_they_are_asked_for(
+    pictures: list[str], decoded: list[int], ahead: int
+) -> None:
+    reader = ndd.readers.File(files=pictures)
+    for number, (jpegs, labels) in enumerate(reader.next_epoch(SIZE, prefetch=ahead)):
+        augmented(number, jpegs, labels).torch()
+        if number == 0:
+            assert len(decoded) == SIZE  # nobody knows yet what the loop does
+        if number == 3:
+            wait_until(lambda: len(decoded) == SIZE * (4 + ahead))
+            time.sleep(0.05)
+            assert len(decoded) == SIZE * (4 + ahead)  # and no further
+    assert len(decoded) == SIZE * len(reader.next_epoch(SIZE))  # each one once
+
+
+def test_nothing_in_advance_for_a_loop_that_does_little(pictures: list[str]) -> None:
+    reader = ndd.readers.File(files=pictures)
+    for _, labels in reader.next_epoch(SIZE):
+        (labels + 1).torch()
+        assert "ndd-call-ahead" not in ahead_threads()
+
+
+# -- loops that change their mind ----------------------------------------------------------------
+
+
+def other_size(number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
+    x = ndd.resize(ndd.decoders.image(jpegs), size=[10, 12 if number == 3 else 11])
+    return x + ndd.random.uniform(range=[0.0, 5.0], batch_size=SIZE)
+
+
+def other_calls(number: int, jpegs: ndd.Batch, labels: ndd.Batch) -> ndd.Batch:
+    x = augmented(number, jpegs, labels)
+    return ndd.flip(x) if number % 2 else x + 1.0
+
+
+def fewer_calls(number: int, jpegs: ndd.Batch, labels: ndd.Batch) -> ndd.Batch:
+    x = augmented(number, jpegs, labels)
+    return x if number == 2 else x + 1.0
+
+
+def numbers_of_python(number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
+    angle = np.arange(SIZE, dtype=np.float32) * (
+        number // 2
+    )  # a new array, often with other values
+    x = ndd.resize(ndd.decoders.image(jpegs), size=[12, 13])
+    return ndd.rotate(x, angle=ndd.batch(list(angle))) + np.float32(number // 3)
+
+
+_shared = np.zeros(3, np.float32)
+
+
+def an_array_that_changes(number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
+    _shared[:] = number // 2
+    return ndd.resize(ndd.decoders.image(jpegs), size=[5, 6]) * _shared
+
+
+def other_draws(number: int, jpegs: ndd.Batch, labels: ndd.Batch) -> ndd.Batch:
+    if number == 2:
+        ndd.random.set_seed(77)
+    if number == 4:
+        ndd.random.get_default_rng()()
+    return augmented(number, jpegs, labels)
+
+
+def other_mode(number: int, jpegs: ndd.Batch, labels: ndd.Batch) -> ndd.Batch:
+    with ndd.EvalMode.sync_cpu if number == 3 else ndd.EvalMode.eager:
+        return augmented(number, jpegs, labels)
+
+
+def a_look_between(number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
+    x = ndd.decoders.image(jpegs)
+    bright = x.tensors[0].shape[0] if number % 2 else 3
+    y = ndd.resize(x, size=[9, 9])
+    return y + x.slice[0:9, 0:9] + bright
+
+
+def a_generator_of_its_own(number: int, jpegs: ndd.Batch, labels: ndd.Batch) -> ndd.Batch:
+    return augmented(number, jpegs, labels, rng=ndd.random.RNG(seed=number))
+
+
+BODIES = (other_size, other_calls, fewer_calls, numbers_of_python, an_array_that_changes,
+          other_draws, other_mode, a_look_between, a_generator_of_its_own)  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_a_loop_that_changes_its_mind(pictures: list[str], body: Body) -> None:
+    wanted = values(pictures, body, prefetch=0)
+    assert values(pictures, body) == wanted
+    assert values(pictures, body, prefetch=2) == wanted
+
+
+def test_it_gives_up_on_such_loops(pictures: list[str]) -> None:
+    reader = ndd.readers.File(files=pictures)
+    was_ahead = []
+    for number, (jpegs, labels) in enumerate(reader.next_epoch(SIZE)):
+        other_calls(number, jpegs, labels).torch()
+        was_ahead.append("ndd-call-ahead" in ahead_threads())
+    assert any(was_ahead) and not was_ahead[-1]
+
+
+def test_two_readers_at_once(pictures: list[str]) -> None:
+    def run(prefetch: int) -> list[Any]:
+        first, second = (
+            ndd.readers.File(files=pictures, seed=s, random_shuffle=True) for s in (1, 2)
+        )
+        pairs = zip(
+            first.next_epoch(SIZE, prefetch=prefetch), second.next_epoch(SIZE, prefetch=prefetch)
+        )
+        return [
+            [a.tobytes() for a in arrays(augmented(0, x, y) + augmented(0, z, y))]
+            for (x, y), (z, _) in pairs
+        ]
+
+    ndd.random.set_seed(1)
+    wanted = run(0)
+    ndd.random.set_seed(1)
+    assert run(1) == wanted
+
+
+# -- errors, ends --------------------------------------------------------------------------------
+
+
+def test_an_error_comes_in_its_turn(pictures: list[str], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(Path(pictures[0]).read_bytes()[:300])
+    files = [*pictures[:13], str(broken), *pictures[13:]]
+
+    def run(prefetch: int) -> tuple[int, str]:
+        done = 0
+        reader = ndd.readers.File(files=files)
+        for jpegs, labels in reader.next_epoch(SIZE, prefetch=prefetch):
+            try:
+                augmented(done, jpegs, labels).torch()
+            except ValueError as error:
+                return done, str(error)
+            done += 1
+        raise AssertionError("no error")
+
+    wanted = run(0)
+    assert wanted[0] == 3 and "broken.jpg" in wanted[1] and __file__ in wanted[1]
+    assert run(1) == wanted
+
+
+def test_a_missing_file_comes_in_its_turn(pictures: list[str]) -> None:
+    files = [*pictures[:13], "/nowhere.jpg", *pictures[13:]]
+    for prefetch in (0, 1):
+        done = 0
+        with pytest.raises(FileNotFoundError, match=r"nowhere\.jpg"):
+            for jpegs, labels in ndd.readers.File(files=files).next_epoch(SIZE, prefetch=prefetch):
+                augmented(done, jpegs, labels).torch()
+                done += 1
+        assert done == 3
+
+
+def test_leaving_a_loop(pictures: list[str]) -> None:
+    reader = ndd.readers.File(files=pictures)
+    for number, (jpegs, labels) in enumerate(reader.next_epoch(SIZE)):
+        augmented(number, jpegs, labels).torch()
+        if number == 3:
+            state = str(reader.get_state())
+            break
+    other = ndd.readers.File(files=pictures)
+    for number, _ in enumerate(other.next_epoch(SIZE, prefetch=0)):
+        if number == 3:
+            assert str(other.get_state()) == state
+            break
+    del jpegs, labels
+    assert ndd.flip(ndd.zeros(shape=[2, 2, 3], layout="HWC")).shape == (2, 2, 3)  # is not recorded
+
+
+def test_results_are_not_kept(pictures: list[str]) -> None:
+    """A batch lives as long as the caller holds it, not until the next one is asked for."""
+    import weakref
+
+    reader = ndd.readers.File(files=pictures)
+    for number, (jpegs, labels) in enumerate(reader.next_epoch(SIZE)):
+        x = augmented(number, jpegs, labels).evaluate()
+        owner = weakref.ref(x._node.storage.owner)
+        del x
+        wait_until(lambda owner=owner: owner() is None)  # type: ignore[misc]
+
+
+def test_a_wrong_depth(pictures: list[str]) -> None:
+    reader = ndd.readers.File(files=pictures)
+    for depth in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="`prefetch` must be 0 or more, got"):
+            reader.next_epoch(SIZE, prefetch=depth)
