@@ -48,7 +48,8 @@ class Region(NamedTuple):
 
     def _before(self, node: Node) -> Array:
         """Bytes from where the whole picture would begin to the window."""
-        return (self.start * self._strides(node)[:, :2]).sum(axis=1) * node.dtype.bytes
+        elements: Array = (self.start * self._strides(node)[:, :2]).sum(axis=1)
+        return elements * node.dtype.bytes
 
 
 def regions_of(regional: Iterable[Regional], binder: Binder) -> dict[int, Region]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 from . import dtypes as dt
@@ -10,8 +9,7 @@ from . import expr as ex
 from . import mathlib as ml
 from .dtypes import DType
 from .expr import Expr, Function
-from .mathlib.pieces import f64, polynomial
-from .mathlib.powers import exp2_single
+from .mathlib.pieces import polynomial
 from .mathlib.trigonometry import cos_quadrants
 
 
@@ -21,6 +19,11 @@ def unit(words: tuple[Expr, ...], dtype: DType) -> Expr:
         return ex.cast(words[0] >> 8, dtype) * 2.0**-24
     wide = (ex.cast(words[0], dt.uint64) << 32) | ex.cast(words[1], dt.uint64)
     return ex.cast(wide >> 11, dt.float64) * 2.0**-53
+
+
+def share_of(word: Expr) -> Expr:
+    """A number in (0, 1], as float32 of all 32 bits: the smallest ones decide on large results."""
+    return (ex.cast(word, dt.float32) + 0.5) * 2.0**-32
 
 
 # -- normal numbers ------------------------------------------------------------------------------
@@ -37,19 +40,17 @@ def _standard_normal() -> Function:
 
 
 def _box_muller(first: Expr, second: Expr) -> Expr:
-    # all 32 bits, because the smallest number decides on the largest result; never 0
-    share = (ex.cast(first, dt.float32) + 0.5) * 2.0**-32
     # the angle: the nearest quarter of a turn, and what is left of it
     quarters = ex.cast((second + (1 << 29)) >> 30, dt.uint64)
     rest = ex.cast(ex.bits(second << 2, dt.int32), dt.float64) * 2.0**-32
-    return ml.sqrt(-2.0 * ml.log(share)) * cos_quadrants(quarters, rest)
+    return ml.sqrt(-2.0 * ml.log(share_of(first))) * cos_quadrants(quarters, rest)
 
 
 # -- Poisson -------------------------------------------------------------------------------------
 
 # NOTE [Poisson numbers] A kernel has no loops for single elements, so nothing is rejected and drawn
-# again. Below a rate of FEW, the number is how many of the first COUNTED cumulated probabilities a
-# uniform number reaches; of larger numbers there is 1 in 2³³. From there on, with a normal number w
+# again. Below a rate of FEW, P(N > 0), P(N > 1), … are compared with a uniform number; numbers above
+# COUNTED, of which there is 1 in 2³³, are cut. From there on, with a normal number w
 # and s = w / √rate, it is the whole part of
 #     rate + √rate w + w² (1/6 + s P(s)) + C(s) + D(s) / rate,
 # the form of Temme's uniform expansion of the quantiles (Temme, "Asymptotic inversion of incomplete
@@ -70,29 +71,30 @@ SURE = 2.0**106
 
 
 def poisson(rate: Expr, words: tuple[Expr, ...]) -> Expr:
-    """A Poisson number of a positive rate, both as float64, from four words."""
-    normal = standard_normal(words[0], words[1])
-    return ex.call(_poisson(), rate, normal, unit(words[2:], dt.float64))
+    """A Poisson number of a positive rate, both as float64, from three words."""
+    return ex.call(_poisson(), rate, standard_normal(words[0], words[1]), share_of(words[2]))
 
 
 @lru_cache(maxsize=None)
 def _poisson() -> Function:
-    def body(rate: Expr, normal: Expr, uniform: Expr) -> Expr:
+    def body(rate: Expr, normal: Expr, share: Expr) -> Expr:
         many = ex.select(rate < SURE, _quantile(rate, ex.cast(normal, dt.float64)), rate)
-        return ex.select(rate < FEW, _reached(rate, uniform), many)
+        few = _counted(ex.cast(ex.minimum(rate, FEW), dt.float32), share)
+        return ex.select(rate < FEW, ex.cast(few, dt.float64), many)
 
-    return ex.function("poisson", body, dt.float64, dt.float32, dt.float64)
+    return ex.function("poisson", body, dt.float64, dt.float32, dt.float32)
 
 
-def _reached(rate: Expr, uniform: Expr) -> Expr:
-    """How many cumulated probabilities a number in [0, 1) reaches."""
-    rate = ex.minimum(rate, FEW)
-    chance = total = exp2_single(rate * (-1.0 / math.log(2.0)))
-    number = f64(0.0)
+def _counted(rate: Expr, share: Expr) -> Expr:
+    """How many numbers k there are with P(N > k) >= share."""
+    chances = [ml.exp(-rate)]
     for k in range(1, COUNTED + 1):
-        number = number + ex.select(uniform >= total, f64(1.0), f64(0.0))
-        chance = chance * (rate * (1.0 / k))
-        total = total + chance
+        chances.append(chances[-1] * (rate * (1.0 / k)))
+    # from the smallest, so that float32 holds all sums to the last places
+    beyond = number = ex.const(0.0, dt.float32)
+    for chance in reversed(chances[1:]):
+        beyond = beyond + chance
+        number = number + ex.select(beyond >= share, ex.const(1.0, dt.float32), 0.0)
     return number
 
 

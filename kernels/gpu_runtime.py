@@ -236,7 +236,7 @@ class GpuKernel:
 
 def block_of(spec: KernelSpec) -> int:
     """Points of one program on a real GPU."""
-    if spec.sampler is not None or any(e.op == "fetch" for e in walk(spec.values)):
+    if spec.sampler is not None or any(e.op in ("fetch", "call") for e in walk(spec.values)):
         return COMPUTED_BLOCK
     return FLAT_BLOCK if len(spec.static_points) == 1 else UNROLLED_BLOCK
 

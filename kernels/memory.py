@@ -50,6 +50,21 @@ class Pool:
         self._limit = limit
         self.free_bytes = 0
         self.live_bytes = 0
+        self.peak_bytes = 0
+
+    def stats(self) -> tuple[int, int, int, int]:
+        """Bytes in use, kept, at most in use so far, and at most kept."""
+        with self._lock:
+            return self.live_bytes, self.free_bytes, self.peak_bytes, self._limit
+
+    def set_limit(self, nbytes: int) -> None:
+        """Keep at most so many bytes of freed blocks."""
+        with self._lock:
+            self._limit = nbytes
+            for size in sorted(self._free, reverse=True):
+                while self._free[size] and self.free_bytes > nbytes:
+                    self._free[size].pop()
+                    self.free_bytes -= size
 
     def take(self, nbytes: int) -> Buffer:
         """A block of at least `nbytes` bytes, with arbitrary content."""
@@ -58,6 +73,7 @@ class Pool:
             blocks = self._free.get(size)
             block = blocks.pop() if blocks else None
             self.live_bytes += size
+            self.peak_bytes = max(self.peak_bytes, self.live_bytes)
             if block is not None:
                 self.free_bytes -= size
         if block is None:

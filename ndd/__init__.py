@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 
 from . import (
+    capture,
     checkpoint,
     decoders,
     experimental,
@@ -98,10 +99,13 @@ __version__ = "0.1.0"
 # Seldom used, imported on first use so that `import ndd` stays quick: name → module.
 _LAZY: dict[str, str] = {
     "kernel_report": ".roofline",
+    "memory_stats": ".memory",
     "nvtx": ".profiling",
     "profile": ".profiling",
     "report": ".profiling",
+    "set_memory_limit": ".memory",
     "show": ".showing",
+    "warmup": ".warming",
 }
 
 
@@ -142,6 +146,7 @@ __all__ = [
     "bool",
     "brightness",
     "brightness_contrast",
+    "capture",
     "cast",
     "cast_like",
     "cat",
@@ -186,6 +191,7 @@ __all__ = [
     "kernel_report",
     "lookup_table",
     "math",
+    "memory_stats",
     "multi_paste",
     "noise",
     "nvtx",
@@ -211,6 +217,7 @@ __all__ = [
     "saturation",
     "set_current_stream",
     "set_default_stream",
+    "set_memory_limit",
     "set_num_threads",
     "show",
     "slice",
@@ -228,6 +235,7 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "warmup",
     "warp_affine",
     "water",
     "zeros",

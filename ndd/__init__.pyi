@@ -32,6 +32,12 @@ from .batch import as_batch as as_batch
 from .tensor import as_tensor as as_tensor
 from .batch import batch as batch
 @_overload
+def batch_permutation(*, allow_repetitions: _bool | None = False, no_fixed_points: _bool | None = False, rng: _RNG | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """The numbers of all samples in random order, for `permute_batch`."""
+@_overload
+def batch_permutation(*, allow_repetitions: _bool | None = False, no_fixed_points: _bool | None = False, rng: _RNG | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """The numbers of all samples in random order, for `permute_batch`."""
+@_overload
 def bb_flip(input: _ArrayLike, *, horizontal: int | _Array | None = 1, ltrb: _bool | None = False, vertical: int | _Array | None = 0, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Mirror bounding boxes."""
 @_overload
@@ -69,6 +75,7 @@ def brightness_contrast(input: _ArrayLike, *, brightness: float | _Array | None 
 @_overload
 def brightness_contrast(input: _TensorLike, *, brightness: float | _Array | _Batch | None = 1.0, brightness_shift: float | _Array | _Batch | None = 0.0, contrast: float | _Array | _Batch | None = 1.0, contrast_center: float | _Array | _Batch | None = None, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Scale the contrast around a centre, then brightness, then shift."""
+from . import capture as capture
 @_overload
 def cast(input: _ArrayLike, *, dtype: _DTypeLike, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Convert to another element type: halves round away from zero, results saturate."""
@@ -228,12 +235,14 @@ def lookup_table(input: _ArrayLike, *, default_value: float | None = 0.0, dtype:
 def lookup_table(input: _TensorLike, *, default_value: float | None = 0.0, dtype: _DTypeLike | None = _dt.float32, keys: int | _Sequence[int] | None = (), output_dtype: _DTypeLike | None = None, values: float | _Sequence[float] | None = (), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Map integers through a table."""
 from . import math as math
+from .memory import memory_stats as memory_stats
 @_overload
 def multi_paste(*inputs: _ArrayLike, dtype: _DTypeLike | None = None, in_anchors: int | _Sequence[int] | _Array | None = None, in_anchors_rel: float | _Sequence[float] | _Array | None = None, in_ids: int | _Sequence[int] | _Array | None = None, out_anchors: int | _Sequence[int] | _Array | None = None, out_anchors_rel: float | _Sequence[float] | _Array | None = None, output_size: int | _Sequence[int] | _Array | None = None, shapes: int | _Sequence[int] | _Array | None = None, shapes_rel: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Paste regions of several images onto one canvas of zeros; later ones cover earlier ones."""
 @_overload
 def multi_paste(*inputs: _TensorLike, dtype: _DTypeLike | None = None, in_anchors: int | _Sequence[int] | _Array | _Batch | None = None, in_anchors_rel: float | _Sequence[float] | _Array | _Batch | None = None, in_ids: int | _Sequence[int] | _Array | _Batch | None = None, out_anchors: int | _Sequence[int] | _Array | _Batch | None = None, out_anchors_rel: float | _Sequence[float] | _Array | _Batch | None = None, output_size: int | _Sequence[int] | _Array | _Batch | None = None, shapes: int | _Sequence[int] | _Array | _Batch | None = None, shapes_rel: float | _Sequence[float] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Paste regions of several images onto one canvas of zeros; later ones cover earlier ones."""
+from . import noise as noise
 from .profiling import nvtx as nvtx
 @_overload
 def one_hot(input: _ArrayLike, *, axis: int | None = None, axis_name: str | None = None, dtype: _DTypeLike | None = _dt.float32, num_classes: int | None = 0, off_value: float | None = 0.0, on_value: float | None = 1.0, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
@@ -324,6 +333,12 @@ def resize_crop_mirror(input: _ArrayLike, *, antialias: _bool | None = True, cro
 def resize_crop_mirror(input: _TensorLike, *, antialias: _bool | None = True, crop: float | _Sequence[float] | _Array | _Batch | None = None, crop_d: float | _Array | _Batch | None = None, crop_h: float | _Array | _Batch | None = None, crop_pos_x: float | _Array | _Batch | None = 0.5, crop_pos_y: float | _Array | _Batch | None = 0.5, crop_pos_z: float | _Array | _Batch | None = 0.5, crop_w: float | _Array | _Batch | None = None, dtype: _DTypeLike | None = None, interp_type: _InterpTypeLike | _Array | _Batch | None = None, mag_filter: _InterpTypeLike | _Array | _Batch | None = None, max_size: float | _Sequence[float] | None = None, min_filter: _InterpTypeLike | _Array | _Batch | None = None, minibatch_size: int | None = 32, mirror: int | _Array | _Batch | None = 0, mode: _Literal['default', 'stretch', 'not_larger', 'not_smaller'] | None = None, resize_longer: float | _Array | _Batch | None = None, resize_shorter: float | _Array | _Batch | None = None, resize_x: float | _Array | _Batch | None = None, resize_y: float | _Array | _Batch | None = None, resize_z: float | _Array | _Batch | None = None, roi_end: float | _Sequence[float] | _Array | _Batch | None = None, roi_relative: _bool | None = False, roi_start: float | _Sequence[float] | _Array | _Batch | None = None, rounding: _Literal['round', 'truncate'] | None = 'round', size: float | _Sequence[float] | _Array | _Batch | None = None, subpixel_scale: _bool | None = True, temp_buffer_hint: int | None = 0, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Resize, cut a window of the result and mirror it, in one step."""
 @_overload
+def roi_random_crop(input: float | _Sequence[float] | _Array | None = None, *, crop_shape: int | _Sequence[int] | _Array, in_shape: int | _Sequence[int] | _Array | None = None, roi_end: int | _Sequence[int] | _Array | None = None, roi_shape: int | _Sequence[int] | _Array | None = None, roi_start: int | _Sequence[int] | _Array, rng: _RNG | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Start of a random window that lies in a region of interest, or has all of it inside."""
+@_overload
+def roi_random_crop(input: float | _Sequence[float] | _Array | _Batch | None = None, *, crop_shape: int | _Sequence[int] | _Array | _Batch, in_shape: int | _Sequence[int] | _Array | _Batch | None = None, roi_end: int | _Sequence[int] | _Array | _Batch | None = None, roi_shape: int | _Sequence[int] | _Array | _Batch | None = None, roi_start: int | _Sequence[int] | _Array | _Batch, rng: _RNG | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Start of a random window that lies in a region of interest, or has all of it inside."""
+@_overload
 def rotate(input: _ArrayLike, *, angle: float | _Sequence[float] | _Array, axis: float | _Sequence[float] | _Array | None = None, dtype: _DTypeLike | None = None, fill_value: float | _Array | None = None, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, keep_size: _bool | None = False, output_dtype: _DTypeLike | None = None, size: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Rotate around the centre: images counter-clockwise, volumes from x to y if about z."""
 @_overload
@@ -337,6 +352,7 @@ def saturation(input: _TensorLike, *, saturation: float | _Array | _Batch | None
     """Scale the saturation."""
 from .context import set_current_stream as set_current_stream
 from .context import set_default_stream as set_default_stream
+from .memory import set_memory_limit as set_memory_limit
 from .context import set_num_threads as set_num_threads
 from .showing import show as show
 @_overload
@@ -384,6 +400,7 @@ from .kernels.dtypes import uint16 as uint16
 from .kernels.dtypes import uint32 as uint32
 from .kernels.dtypes import uint64 as uint64
 from .kernels.dtypes import uint8 as uint8
+from .warming import warmup as warmup
 @_overload
 def warp_affine(data: _ArrayLike, mtx: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = None, *, dtype: _DTypeLike | None = None, fill_value: float | _Array | None = None, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, inverse_map: _bool | None = True, matrix: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = None, output_dtype: _DTypeLike | None = None, size: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Move pixels by an affine map: result(x, y) = input(M (x, y, 1)), pixel centres at halves."""
@@ -409,4 +426,4 @@ def zeros_like(data_like: _ArrayLike, *, dtype: _DTypeLike | None = None, batch_
 def zeros_like(data_like: _TensorLike, *, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Zeros with the shape of another tensor."""
 __version__: str
-__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'batch', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'brightness', 'brightness_contrast', 'cast', 'cast_like', 'cat', 'checkpoint', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'decoders', 'device', 'dtype', 'element_extract', 'erase', 'expand_dims', 'experimental', 'explain', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'kernel_report', 'lookup_table', 'math', 'multi_paste', 'nvtx', 'one_hot', 'ones', 'ones_like', 'pad', 'paste', 'peek_image_shape', 'permute_batch', 'profile', 'random', 'random_crop_generator', 'random_resized_crop', 'readers', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'rotate', 'saturation', 'set_current_stream', 'set_default_stream', 'set_num_threads', 'show', 'slice', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warp_affine', 'water', 'zeros', 'zeros_like']
+__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'batch', 'batch_permutation', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'brightness', 'brightness_contrast', 'capture', 'cast', 'cast_like', 'cat', 'checkpoint', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'decoders', 'device', 'dtype', 'element_extract', 'erase', 'expand_dims', 'experimental', 'explain', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'kernel_report', 'lookup_table', 'math', 'memory_stats', 'multi_paste', 'noise', 'nvtx', 'one_hot', 'ones', 'ones_like', 'pad', 'paste', 'peek_image_shape', 'permute_batch', 'profile', 'random', 'random_crop_generator', 'random_resized_crop', 'readers', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'roi_random_crop', 'rotate', 'saturation', 'set_current_stream', 'set_default_stream', 'set_memory_limit', 'set_num_threads', 'show', 'slice', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warmup', 'warp_affine', 'water', 'zeros', 'zeros_like']

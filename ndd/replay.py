@@ -120,7 +120,9 @@ def is_same(kept: Any, value: Any, nodes: Nodes) -> bool:
     if isinstance(kept, Items):
         if type(value) is not kept.kind:
             return False
-        values: Any = (value.start, value.stop, value.step) if kept.kind is slice else value
+        values: Any = value
+        if isinstance(value, slice):
+            values = (value.start, value.stop, value.step)
         return len(values) == len(kept.values) and all(
             is_same(k, v, nodes) for k, v in zip(kept.values, values, strict=True)
         )

@@ -121,12 +121,18 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
         x, size=[6, 6], rng=ndd.random.RNG(11))),
     "transforms": (POINTS, None, lambda x: ndd.coord_transform(x, MT=ndd.transforms.rotation(
         ndd.transforms.scale(scale=[2.0, 3.0]), angle=30.0, center=[1.0, 2.0]))),
+    "noise.gaussian": images(lambda x: ndd.crop_mirror_normalize(ndd.brightness(ndd.noise.gaussian(
+        x, stddev=_per_sample() * 20.0, rng=ndd.random.RNG(1)), brightness=1.1), std=[50.0])),
+    "noise.shot": floats(lambda x: ndd.noise.shot(
+        x * 50.0, factor=_per_sample() * 2.0, rng=ndd.random.RNG(2))),
+    "noise.salt_and_pepper": images(lambda x: ndd.noise.salt_and_pepper(
+        x, prob=0.4, salt_vs_pepper=_per_sample() * 0.2 + 0.3, rng=ndd.random.RNG(4))),
     "noise": floats(lambda x: x + ndd.random.normal(
         shape=[1, 1], batch_size=3, rng=ndd.random.RNG(3), device=x.device)),
 }  # fmt: skip
 
 # Bit-equal on both devices except where a transcendental function may differ in the last places.
-INEXACT = {"exp and log", "trigonometry", "gamma", "roots", "noise", "transforms"}
+INEXACT = {"exp and log", "trigonometry", "gamma", "roots", "transforms"}
 
 
 def _converted(x: Any, source: str, target: str) -> Any:
