@@ -75,11 +75,13 @@ class Lowering:
         inputs: list[tuple[int, ...]],
         buffers: Container[int],
         inline: Container[int],
+        lines: bool = True,
     ) -> None:
         self.nodes = nodes
         self.inputs = inputs
         self.buffers = buffers
         self.inline = inline  # results that this kernel computes and also stores
+        self.lines = lines  # whether bilinear values may be read a line at a time
         self.members: dict[int, None] = {}
         self.stores: dict[int, tuple[Terms, Expr]] = {}
         self._loads: dict[Request, int] = {}
@@ -211,7 +213,7 @@ class Lowering:
         y, x, *fill = args
         h, w = (self._extent(position, static, i, axis) for axis in axes)
         plain = self._plain_load(template)
-        if plain is not None and self.nodes[position].device is None:
+        if plain is not None and self.lines and self.nodes[position].device is None:
             return Expr("bilinear", dt.float32, (y, x, h, w, *fill), plain.attr)
 
         def tap(row: Expr, column: Expr) -> Expr:

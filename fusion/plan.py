@@ -244,6 +244,9 @@ class _Groups:
         program = self.program
         lowering = Lowering(program.nodes, program.inputs, self.keep, inline)
         spec, recipe = lowering.group(root)
+        if not spec.has_whole_lines:
+            lowering = Lowering(program.nodes, program.inputs, self.keep, inline, lines=False)
+            spec, recipe = lowering.group(root)
         members = tuple(sorted(lowering.members))
         return lowering, KernelStep(root, spec, recipe, members, program.nodes[root].device)
 

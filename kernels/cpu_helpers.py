@@ -49,13 +49,10 @@ def _symbol(name: str) -> str:
 
 
 def _compile(name: str) -> tuple[str, bytes]:
-    from numba import cfunc
-
     from . import numba_sampler
+    from .numba_compile import compile_helper
 
-    function, signature = numba_sampler.helper(name)
-    compiled = cfunc(signature, error_model="numpy")(function)
-    return compiled._wrapper_name, compiled._library._get_compiled_object()
+    return compile_helper(*numba_sampler.helper(name))
 
 
 def __getattr__(name: str) -> Any:

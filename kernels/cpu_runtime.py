@@ -126,7 +126,7 @@ def _machine() -> str:
     """Names what the object code depends on: CPU, compiler, and the primitives' own text."""
     import llvmlite.binding as llvm
 
-    own = ("numba_prims.py", "numba_sampler.py", "cpu_helpers.py")
+    own = ("numba_compile.py", "numba_prims.py", "numba_sampler.py", "cpu_helpers.py")
     primitives = "".join(Path(__file__).with_name(name).read_text() for name in own)
     features = llvm.get_host_cpu_features().flatten()
     versions = package_version("numba"), package_version("llvmlite")
@@ -136,25 +136,11 @@ def _machine() -> str:
 def _compile(source: str, name: str, path: Path) -> tuple[str, bytes]:
     global compile_count
     compile_count += 1
-    from numba.core import types
-    from numba.core.compiler import Flags, compile_extra
-    from numba.core.registry import cpu_target
+    from .numba_compile import compile_kernel
 
     namespace: dict[str, Any] = {"__name__": f"ndd_generated.{name}"}
     exec(compile(source, str(path), "exec"), namespace)
-    flags = Flags()
-    flags.nrt = False
-    flags.no_cpython_wrapper = True
-    flags.no_cfunc_wrapper = True
-    flags.error_model = "numpy"  # x / 0 is inf, not an exception
-    cpu_target.typing_context.refresh()
-    cpu_target.target_context.refresh()
-    signature = (types.int64, types.int64, types.int64)
-    compiled = compile_extra(
-        cpu_target.typing_context, cpu_target.target_context, namespace[name],
-        signature, types.void, flags, {},
-    )  # fmt: skip
-    return compiled.fndesc.llvm_func_name, compiled.library._get_compiled_object()
+    return compile_kernel(namespace[name])
 
 
 @lru_cache(maxsize=None)

@@ -13,9 +13,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from . import gpu
 from .gpu_runtime import NUM_WARPS, GpuKernel, Variant, block_of, import_triton
@@ -59,11 +59,35 @@ class Report:
     registers: int
     local_bytes: int  # spills and stack, per thread
     shared_bytes: int
-    instructions: int  # SASS, without padding; what is in a loop counts once
-    mix: dict[str, int]  # of them, by family
-    loads: dict[int, int]  # global loads in the code by their width in bits
-    stores: dict[int, int]
     occupancy: float  # modelled: resident warps over the most there can be
+    cubin: bytes = field(repr=False)
+
+    @cached_property
+    def mnemonics(self) -> list[str]:
+        """The SASS, without padding. It takes the disassembler half a second, so only if asked."""
+        sass = _inspect("nvdisasm", "-c", self.cubin)
+        found = re.findall(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\S*)", sass)
+        return [m for m in (m.rstrip(";") for m in found) if m != "NOP"]
+
+    @property
+    def instructions(self) -> int:
+        """How many there are; what is in a loop counts once."""
+        return len(self.mnemonics)
+
+    @property
+    def mix(self) -> dict[str, int]:
+        """Instructions by family."""
+        return dict(Counter(map(family, self.mnemonics)).most_common())
+
+    @property
+    def loads(self) -> dict[int, int]:
+        """Global loads in the code by their width in bits."""
+        return _widths(self.mnemonics, "LDG")
+
+    @property
+    def stores(self) -> dict[int, int]:
+        """Global stores in the code by their width in bits."""
+        return _widths(self.mnemonics, "STG")
 
 
 def compile_cubin(
@@ -74,7 +98,7 @@ def compile_cubin(
     num_warps: int = NUM_WARPS,
 ) -> Report:
     """Compile a spec for `sm_<arch>`, in a fresh cache, and read its resources."""
-    triton = import_triton()
+    import_triton()
     from triton.backends.compiler import GPUTarget
 
     if variant is None:
@@ -84,13 +108,9 @@ def compile_cubin(
     # A hit in Triton's cache would hide that a kernel does not compile any more.
     with tempfile.TemporaryDirectory() as folder, _environment("TRITON_CACHE_DIR", folder):
         compiled = kernel.compile(variant, GPUTarget("cuda", arch, WARP_SIZE), block, num_warps)
-        cubin = Path(folder) / "kernel.cubin"
-        cubin.write_bytes(compiled.asm["cubin"])
-        usage = _run(triton, "cuobjdump", "--dump-resource-usage", str(cubin))
-        sass = _run(triton, "nvdisasm", "-c", str(cubin))
+    cubin: bytes = compiled.asm["cubin"]
+    usage = _inspect("cuobjdump", "--dump-resource-usage", cubin)
     numbers = {key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", usage)}
-    mnemonics = re.findall(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\S*)", sass)
-    mnemonics = [m for m in (m.rstrip(";") for m in mnemonics) if m != "NOP"]
     registers, shared = numbers["REG"], numbers.get("SHARED", 0) + compiled.metadata.shared
     return Report(
         name=kernel.name,
@@ -99,11 +119,8 @@ def compile_cubin(
         registers=registers,
         local_bytes=numbers.get("LOCAL", 0) + numbers.get("STACK", 0),
         shared_bytes=shared,
-        instructions=len(mnemonics),
-        mix=dict(Counter(map(family, mnemonics)).most_common()),
-        loads=_widths(mnemonics, "LDG"),
-        stores=_widths(mnemonics, "STG"),
         occupancy=occupancy(registers, shared, num_warps, arch),
+        cubin=cubin,
     )
 
 
@@ -140,10 +157,14 @@ def _widths(mnemonics: list[str], access: str) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-def _run(triton: Any, tool: str, *arguments: str) -> str:
-    path = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool
-    done = subprocess.run([str(path), *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
+def _inspect(tool: str, option: str, cubin: bytes) -> str:
+    """What one of the tools in Triton's wheel prints about machine code."""
+    path = Path(import_triton().__file__).parent / "backends" / "nvidia" / "bin" / tool
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(path), option, file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @contextmanager

@@ -49,14 +49,15 @@ def _box_muller(first: Expr, second: Expr) -> Expr:
 # -- Poisson -------------------------------------------------------------------------------------
 
 # NOTE [Poisson numbers] A kernel has no loops for single elements, so nothing is rejected and drawn
-# again. Below a rate of FEW, P(N > 0), P(N > 1), … are compared with a uniform number; numbers above
-# COUNTED, of which there is 1 in 2³³, are cut. From there on, with a normal number w
-# and s = w / √rate, it is the whole part of
+# again. Below a rate of FEW, P(N > 0), P(N > 1), … are compared with a uniform number; numbers
+# above COUNTED, of which there is 1 in 2³³, are cut. From there on, with a normal number w and
+# s = w / √rate, the result is the whole part of
 #     rate + √rate w + w² (1/6 + s P(s)) + C(s) + D(s) / rate,
 # the form of Temme's uniform expansion of the quantiles (Temme, "Asymptotic inversion of incomplete
 # gamma functions", 1992; Giles, "Algorithm 955", 2016), with polynomials fitted to exact quantiles
-# (tests/codegen/fit_poisson.py). Both together differ from the distribution by 2e-6 at most, summed
-# over all numbers (total variation): 10¹¹ draws of one rate would show it.
+# (tests/codegen/fit_poisson.py). Either way the total variation distance from the distribution is
+# 2e-6 at most: it would take some 10¹¹ draws of one rate to show. Above 10⁴ the steps of w, which
+# is a float32, are larger than that.
 FEW = 10.0
 COUNTED = 35
 LEAST_S = -1.33  # there the result is below 1, at any rate that comes so far

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from numba import cfunc
 from numba.core import compiler, types
 from numba.core.compiler_machinery import PassManager
+from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
 
 
@@ -33,8 +35,32 @@ class KernelCompiler(compiler.CompilerBase):
         return [passes]
 
 
+def compile_kernel(function: Any) -> tuple[str, bytes]:
+    """Symbol and object code of `function(int64, int64, int64)`: no wrapper for Python around it."""
+    flags = compiler.Flags()
+    flags.nrt = False
+    flags.no_cpython_wrapper = True
+    flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"  # x / 0 is inf, not an exception
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+    with _quick():
+        compiled = compiler.compile_extra(
+            cpu_target.typing_context, cpu_target.target_context, function, (types.int64,) * 3,
+            types.void, flags, {}, pipeline_class=KernelCompiler,
+        )  # fmt: skip
+        return compiled.fndesc.llvm_func_name, compiled.library._get_compiled_object()
+
+
+def compile_helper(function: Any, signature: Any) -> tuple[str, bytes]:
+    """Symbol and object code of a function that is called as in C."""
+    with _quick():
+        made = cfunc(signature, error_model="numpy", pipeline_class=KernelCompiler)(function)
+        return made._wrapper_name, made._library._get_compiled_object()
+
+
 @contextmanager
-def quick() -> Iterator[None]:
+def _quick() -> Iterator[None]:
     """Numba compiles faster meanwhile.
 
     NOTE [types once] To find the type of `a + b`, Numba tries all that `+` can mean, for strings

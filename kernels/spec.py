@@ -165,6 +165,14 @@ class KernelSpec:
             return Expr("lane", e.dtype, (whole,), lane)
         return Expr("lane", e.dtype, (Expr("bilinear", e.dtype, args, (e.attr, pinned, 1)),), 0)
 
+    @cached_property
+    def has_whole_lines(self) -> bool:
+        """Whether every bilinear value is of one element (or pixel) along the innermost loop, so
+        that a line of it can be interpolated at once."""
+        inner = self.loop_axes[-1:]
+        slots = {e.attr for e in walk(self.values) if e.op == "bilinear"}
+        return not any(self.loads[slot].strides[a] != 0 for slot in slots for a in inner)
+
     # -- the sampler ---------------------------------------------------------------------------
 
     @cached_property

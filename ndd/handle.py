@@ -184,6 +184,9 @@ class Handle(Operators):
         def __getattr__(self, name: str) -> Any:
             from .suggest import no_attribute
 
+            known = getattr(type(self), name, None)
+            if isinstance(known, property):  # it raised an AttributeError of its own: once more
+                return known.fget(self)
             raise no_attribute(self, name)
 
     def __copy__(self: Self) -> Self:

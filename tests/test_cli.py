@@ -25,7 +25,9 @@ def test_demo_writes_a_picture_and_says_what_was_fused(tmp_path):
 
 
 def test_info_names_what_is_there_and_what_is_missing(capsys, monkeypatch):
-    monkeypatch.setattr(info, "package_version", lambda n: "none" if n in ("torch", "tqdm") else "1.2")
+    monkeypatch.setattr(
+        info, "package_version", lambda n: "none" if n in ("torch", "tqdm") else "1.2"
+    )
     assert main(["info"]) == 0
     text = capsys.readouterr().out
     assert f"ndd {ndd.__version__}" in text and re.search(r"numba +1\.2", text)
@@ -85,7 +87,9 @@ def test_explain_runs_a_script_and_prints_its_plans(tmp_path, capsys):
     assert (sys.argv, sys.path) == before and not ndd.fusion.executor.observers
     text = capsys.readouterr().out
     assert "['a', '--b'] beside 60" in text
-    assert re.search(r"program 0, 3 times: 2 operations in 1 groups\n\[0\] brightness_flip__u8_u8__\w+:", text)
+    assert re.search(
+        r"program 0, 3 times: 2 operations in 1 groups\n\[0\] brightness_flip__u8_u8__\w+:", text
+    )
     assert f"called at {script}:9" in text and "reads " in text and "    source /" in text
     assert re.search(r"\ndef brightness_flip__u8_u8__\w+\(", text)
     parsed = Page()

@@ -66,7 +66,9 @@ def test_a_cpu_value_is_reported_as_on_a_gpu() -> None:
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(spec: Any, arch: int, variant: Variant) -> cubin.Report:
-        return cubin.Report("k", arch, variant, 32, 0, 0, 2, {"float": 2}, {8: 1}, {}, 1.0)
+        report = cubin.Report("k", arch, variant, 32, 0, 0, 1.0, b"")
+        report.__dict__["mnemonics"] = ["FADD", "LDG.U8"]  # as if it had been disassembled
+        return report
 
     monkeypatch.setattr(cubin, "compile_cubin", compiled)
 

@@ -99,7 +99,9 @@ def test_arguments_that_do_not_exist(call, message):
 
 def test_mixed_is_gpu():
     jpeg = np.zeros(4, np.uint8)
-    with pytest.raises(ValueError, match=r'decoders\.image: .*use device="gpu", which also takes inputs on'):
+    with pytest.raises(
+        ValueError, match=r'decoders\.image: .*use device="gpu", which also takes inputs on'
+    ):
         ndd.decoders.image(jpeg, device="mixed")
     with pytest.raises(ValueError, match='use device="gpu"'):
         ndd.Device("mixed")
@@ -108,9 +110,12 @@ def test_mixed_is_gpu():
 
 
 def test_choices_are_listed():
-    with pytest.raises(ValueError, match="`out_of_bounds_policy` must be one of error, pad, trim_to_shape, got 'padd'"):
+    with pytest.raises(
+        ValueError,
+        match="`out_of_bounds_policy` must be one of error, pad, trim_to_shape, got 'padd'",
+    ):
         ndd.crop(ragged(), crop=[2, 2], out_of_bounds_policy="padd")
-    with pytest.raises(ValueError, match="`interp_type` must be one of INTERP_NN, .*got 'linear'"):
+    with pytest.raises(ValueError, match=r"`interp_type` must be one of INTERP_NN, .*got 'linear'"):
         ndd.resize(ragged(), size=[2, 2], interp_type="linear")
 
 
@@ -118,17 +123,22 @@ def test_choices_are_listed():
 
 
 def test_a_batch_has_samples_and_slices():
-    with pytest.raises(TypeError, match=r"batch\.tensors\[i\] or batch\.select\(i\) .* batch\.slice\[i\]"):
+    with pytest.raises(
+        TypeError, match=r"batch\.tensors\[i\] or batch\.select\(i\) .* batch\.slice\[i\]"
+    ):
         ragged()[0]
 
 
 def test_ragged_samples_are_padded_only_if_asked():
-    with pytest.raises(ValueError, match="different shapes.*use pad=True"):
+    with pytest.raises(ValueError, match=r"different shapes.*use pad=True"):
         ragged().torch()
 
 
 def test_arrays_are_made_of_samples():
-    with pytest.raises(TypeError, match=r"np\.asarray\(batch\.tensors\[i\]\).*np\.asarray\(ndd\.as_tensor\(batch\)\)"):
+    with pytest.raises(
+        TypeError,
+        match=r"np\.asarray\(batch\.tensors\[i\]\).*np\.asarray\(ndd\.as_tensor\(batch\)\)",
+    ):
         np.asarray(ragged())
 
 
@@ -173,7 +183,10 @@ def test_a_state_is_restored_before_the_first_batch(tmp_path):
     saved = ndd.readers.File(files=paths).get_state()
     reader = ndd.readers.File(files=paths)
     next(reader.next_epoch())
-    with pytest.raises(RuntimeError, match="cannot be set after the first batch.*on a new reader, before next_epoch"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"cannot be set after the first batch.*on a new reader, before next_epoch",
+    ):
         reader.set_state(saved)
     checkpoint = ndd.checkpoint.Checkpoint()
     checkpoint.register(ndd.readers.File(files=paths), "train")

@@ -43,7 +43,10 @@ def test_show_writes_a_grid(tmp_path):
     shown = ndd.show(x, tmp_path / "out.png", columns=2)
     sheet = pixels((tmp_path / "out.png").read_bytes())
     assert np.array_equal(sheet, shown.array) and shown._repr_png_() == shown.png()
-    assert sheet.shape == (8 + GAP + 8, 9 + GAP + 9, 3) and repr(shown) == f"Picture({16 + GAP}×{18 + GAP})"
+    assert (
+        sheet.shape == (8 + GAP + 8, 9 + GAP + 9, 3)
+        and repr(shown) == f"Picture({16 + GAP}×{18 + GAP})"
+    )
     for image, (top, left) in zip(samples(), [(0, 0), (0, 9 + GAP), (8 + GAP, 0)]):
         height, width, _ = image.shape
         assert np.array_equal(sheet[top : top + height, left : left + width], image)
@@ -62,7 +65,11 @@ def test_values_become_bytes():
     assert grey(np.float16([-1, 0, 3])) == [0, 64, 255]  # stretched
     assert grey(np.float32([np.nan, np.inf, 1])) == [0, 0, 255]
     assert grey(np.uint16([0, 256, 65535])) == [0, 1, 255]
-    assert grey(np.int32([0, 1, 255])) == [0, 1, 255] and grey(np.int32([0, 500, 1000])) == [0, 128, 255]
+    assert grey(np.int32([0, 1, 255])) == [0, 1, 255] and grey(np.int32([0, 500, 1000])) == [
+        0,
+        128,
+        255,
+    ]
     assert grey([False, True]) == [0, 255] and grey(np.zeros(3, np.float32)) == [0, 0, 0]
     whole = ndd.show([np.full((1, 1, 1), v, np.float32) for v in (-1, 1)], columns=2).array
     assert whole[0, 0, 0] == 0 and whole[0, -1, 0] == 255  # one scale for all
@@ -264,7 +271,7 @@ def test_source_is_what_runs():
 def test_text_is_escaped(monkeypatch):
     with ndd.EvalMode.deferred:
         found = ndd.explain(ndd.tensor([1, 2]) < 3)
-    found.groups[0].reason = "a<b & \"c\" -- ]]>"
+    found.groups[0].reason = 'a<b & "c" -- ]]>'
     root = ET.fromstring(found.svg())
     assert any("".join(t.itertext()).endswith('a<b & "c" -- ]]>') for t in root.iter(f"{SVG}text"))
     Page().feed(found._repr_html_())

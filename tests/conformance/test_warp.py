@@ -147,6 +147,14 @@ def test_affine_layouts(layout, lead):
         check("warp_affine", x, layout=layout, matrix=matrices(ndim=3)[1], size=[4, 20, 13])
 
 
+@pytest.mark.parametrize("channels", [1, 5])
+def test_any_number_of_channels(channels):
+    """More than four are a loop of their own, innermost."""
+    x = images(channels=channels)
+    check("rotate", x, angle=per_sample([20.0 + k for k in range(len(x))]))
+    check("warp_affine", x, matrix=[0.9, 0.2, 1.0, -0.1, 1.1, 2.0], fill_value=7.0)
+
+
 @pytest.mark.parametrize("layout", ["CHW", "FCHW", "CDHW", "FCDHW"])
 def test_channels_in_front_are_an_addition(layout):
     """The result is that of the layout with channels last, moved."""

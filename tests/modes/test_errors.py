@@ -93,7 +93,9 @@ def test_same_error_at_the_call_in_all_modes(name: str) -> None:
 def test_arguments_that_do_not_exist_or_are_missing(mode: str) -> None:
     with pytest.raises(TypeError, match=r"flip\(\) takes 1 positional argument but 2 were given"):
         ndd.flip(image(), image())
-    unexpected = r"flip\(\) got an unexpected keyword argument 'horizontl'; did you mean `horizontal`"
+    unexpected = (
+        r"flip\(\) got an unexpected keyword argument 'horizontl'; did you mean `horizontal`"
+    )
     with pytest.raises(TypeError, match=unexpected):
         ndd.flip(image(), horizontl=1)
     with pytest.raises(TypeError, match="cast: argument `dtype` is required"):

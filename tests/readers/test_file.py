@@ -498,7 +498,7 @@ def test_wrong_batch_sizes_are_explained(files):
 
 
 def test_a_wrong_name_leads_to_the_class():
-    with pytest.raises(AttributeError, match="did you mean `ndd.readers.File`"):
+    with pytest.raises(AttributeError, match=r"did you mean `ndd\.readers\.File`"):
         ndd.readers.file
 
 

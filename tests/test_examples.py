@@ -1,0 +1,115 @@
+"""The programs of examples/ run: all on the CPU, those of the upstream guide on the simulated GPU and on upstream, too."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+GUIDE = sorted(p.stem for p in EXAMPLES.glob("guide_*.py"))
+OURS = "import ndd\n"
+UPSTREAM = "import nvidia.dali.experimental.dynamic as ndd\n"
+SMALL = {
+    "guide_classification": "--epochs 1 --per-class 4 --batch-size 4 --resolution 24",
+    "guide_flip": "--per-class 2",
+    "guide_random": "--per-class 3",
+    "guide_sharding": "--per-class 3",
+    "guide_checkpoint": "--per-class 4",
+}
+SAYS = {
+    "guide_classification": r"epoch 0: 3 batches of \(4, 3, 24, 24\), last loss \d",
+    "guide_flip": r"^6 pictures are the mirrors",
+    "guide_random": r"default generator: .*\nown generators: .*\none generator per rank",
+    "guide_sharding": r"rank 0: labels \[0, 0, 0, 1, 1, 1, 1, 1\]\nrank 1: labels \[1, 1, 2, 2, 2, 2, 2, 2\]",
+    "guide_checkpoint": r"saved after 2 of 3 batches\nresumed: . batches, first the 1 that",
+}
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs an example in this process, which has imported torch already; returns what it prints."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+    def run(name: str, arguments: str = "", library: str = OURS) -> str:
+        path = EXAMPLES / f"{name}.py"
+        source = path.read_text()
+        assert source.count(OURS) == 1
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments.split()])
+        code = compile(source.replace(OURS, library), str(path), "exec")
+        exec(code, {"__name__": "__main__", "__doc__": source.split('"""')[1], "__file__": str(path)})
+        return capsys.readouterr().out
+
+    yield run
+    for name in ("data", "train"):  # top-level names that others may want
+        sys.modules.pop(name, None)
+
+
+def test_the_guide_is_complete():
+    assert set(GUIDE) == set(SMALL) == set(SAYS)
+
+
+@pytest.mark.parametrize("name", GUIDE)
+def test_guide(run, device, name):
+    text = run(name, f"{SMALL[name]} --size 16 --device {device}")
+    assert re.search(SAYS[name], text), text
+    if name == "guide_checkpoint":
+        assert "resumed: 1 batches" in text  # ours: the epoch ends where it would have
+
+
+@pytest.mark.parametrize("name", GUIDE)
+def test_guide_runs_on_upstream_with_the_import_changed(run, name):
+    text = run(name, f"{SMALL[name]} --size 16", UPSTREAM)
+    assert re.search(SAYS[name], text), text
+
+
+def test_train_learns(run):
+    text = run("train", "--per-class 32 --size 48 --resolution 40")
+    accuracies = [float(a) for a in re.findall(r"accuracy (\d\.\d+)", text)]
+    assert len(accuracies) == 3 and accuracies[-1] > 0.85, text
+
+
+def test_ssl_views(run, tmp_path):
+    text = run("ssl_views", f"--per-class 4 --size 40 --resolution 32 --picture {tmp_path / 'views.png'}")
+    assert text.count("two of (8, 3, 32, 32)") == 2
+    assert "in 2 groups" in text  # a view is a kernel
+    assert (tmp_path / "views.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_custom_stream_says_that_there_is_no_gpu(run, monkeypatch):
+    monkeypatch.delenv("NDD_GPU", raising=False)
+    assert run("custom_stream").startswith("skipped: no GPU here")
+
+
+@pytest.mark.gpu
+def test_custom_stream_simulated(run, monkeypatch):
+    monkeypatch.setenv("NDD_GPU", "simulate")
+    assert run("custom_stream", "--size 16").count("(3, 24, 24, 3) on Stream(") == 2
+
+
+def test_resume_ends_with_the_same_weights(run):
+    text = run("resume", "--per-class 4 --size 32 --steps 4 --cut-at 3")
+    assert "cut off after 3 of 4 steps, resumed: the same weights" in text
+
+
+def test_research_prints_kernels_and_bytes(run):
+    text = run("research", "--size 32 --resolution 32 --source")
+    fused, unfused = (int(n.replace(",", "")) for n in re.search(r"([\d,]+) bytes instead of ([\d,]+)", text).groups())
+    assert unfused > 10 * fused > 0
+    assert "resize → flip" in text.replace("resize → resize", "resize")
+    assert "def " in text and "2 kernels" in text
+
+
+def test_ddp_with_two_processes():
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = ["--epochs", "1", "--size", "32", "--per-class", "4"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    found = subprocess.run(
+        [*command, str(EXAMPLES / "ddp.py"), *arguments], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert "epoch 0: [6, 6] files, 12 in all, same weights" in found.stdout
