@@ -1,5 +1,6 @@
 # make demo   fresh clone → fused job, throughput, before/after picture
 # make test   fresh clone → whole test suite
+# make docs   fresh clone → documentation in site/, with a picture of every image op
 # Overridable: PYTHON, VENV, JOBS, PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS; e.g. make test PYTEST_ARGS='-m "not slow"'
 
 PYTHON      ?= python3
@@ -13,10 +14,10 @@ PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format bench clean
+.PHONY: help venv demo test lint docs format bench clean
 
 help:
-	@echo "make demo | test | lint | format | bench | venv | clean"
+	@echo "make demo | test | lint | docs | format | bench | venv | clean"
 
 # A stamp per set of extras: nothing is installed twice, and a change of pyproject.toml installs again.
 # An environment that could not be completed has no stamp, so the next call tries again.
@@ -50,6 +51,15 @@ lint: $(VENV)/.test
 	$(PY) -m mypy
 	$(PY) -m pyright
 
+$(VENV)/.docs: pyproject.toml | $(PY)
+	$(PY) -m pip install --quiet -e '.[docs]'
+	@touch $(VENV)/.core $@
+
+# A warning is an error: `strict` in mkdocs.yml.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 format: $(VENV)/.test
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
@@ -62,5 +72,5 @@ bench: $(VENV)/.bench
 	$(PY) -m bench $(BENCH_ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -54,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help=", ".join([*WORKLOADS, "soak", *TUNING]))
     parser.add_argument("--quick", action="store_true", help="few peers, short rounds, no record")
     parser.add_argument("--rounds", type=int, help="7, with --quick 3")
+    parser.add_argument("--peers", default="", help="parts of names: 'opencv,fused decode'")
     parser.add_argument("--minutes", type=float, default=10.0, help="of `soak`")
     parser.add_argument("--output", type=Path, default=Path("bench-report"), help="folder")
     parser.add_argument("--no-record", action="store_true", help="leave bench/results.csv alone")
@@ -61,7 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = set(chosen.names) - {*WORKLOADS, *TUNING, "soak"}
     if unknown:
         parser.error(f"no such workload: {', '.join(sorted(unknown))}")
-    settings = Settings(chosen.rounds or (3 if chosen.quick else 7), chosen.quick)
+    only = tuple(filter(None, chosen.peers.split(",")))
+    settings = Settings(chosen.rounds or (3 if chosen.quick else 7), chosen.quick, only)
     print(harness.machine())
     rows: list[Row] = []
     for name in chosen.names or (QUICK if chosen.quick else WORKLOADS):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -54,8 +56,10 @@ def arguments(description: str, per_class: int = 16, size: int = 96) -> argparse
     return parser
 
 
-def folder(chosen: argparse.Namespace) -> Path:
+def folder(chosen: argparse.Namespace, seed: int = 0) -> Path:
     """Where the pictures are; made now, unless the user has some."""
     if chosen.data is not None:
         return chosen.data
-    return write_jpegs(Path(tempfile.mkdtemp(prefix="ndd-")), chosen.per_class, chosen.size)
+    root = Path(tempfile.mkdtemp(prefix="ndd-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return write_jpegs(root, chosen.per_class, chosen.size, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import torch
-from data import CLASSES, arguments, folder, write_jpegs
+from data import CLASSES, arguments, folder
 
 import ndd
 
@@ -55,7 +55,7 @@ def main() -> None:
     torch.manual_seed(0)
     rng = ndd.random.RNG(seed=0)
     root = folder(chosen)
-    test_root = root if chosen.data else write_jpegs(root.parent / f"{root.name}-test", 8, seed=1)
+    test_root = folder(chosen, seed=1)  # the same ones, if the user gave some
     train = ndd.readers.File(file_root=root, random_shuffle=True, last_batch="drop")
     test = ndd.readers.File(file_root=test_root, last_batch="partial")
     model = small_model()
@@ -82,7 +82,7 @@ def main() -> None:
                 right, total = right + int((guess == targets).sum()), total + len(targets)
         print(
             f"epoch {epoch}: loss {loss.item():.3f}, accuracy {right / total:.3f} "
-            f"of {total} new pictures, {rate:.0f} pictures/s"
+            f"of {total} other pictures, {rate:.0f} pictures/s"
         )
 
 

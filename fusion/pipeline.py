@@ -30,8 +30,10 @@ PARALLEL_MIN_BYTES = 512 << 10
 # kernels of its segment before the next one starts, in scratch memory of its thread.
 PIPELINE_MIN_BYTES = 1 << 20
 
-# Work on samples [begin, end) of a step; scratch memory starts at an address.
-Work = Callable[[int, int, int], None]
+# Work on samples [begin, end) of a step. What lies in scratch memory counts from the first of two
+# addresses; a decoded picture from the second, if it was left in memory of its decoder.
+Places = list[int]
+Work = Callable[[int, int, Places], None]
 
 
 def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] = POOL.take) -> Storage:
@@ -85,6 +87,7 @@ class Pipeline:
         self.shapes = {p: self._made(p) for s in steps for p in s.writes}
         self.scratch: dict[int, int] = {}  # offsets of values in scratch memory
         self.memory: dict[int, Array] = {}  # where the samples of all values begin
+        self.held: int | None = None  # a value in scratch that may stay where its decoder puts it
         self.between = 0  # bytes of scratch memory for values between steps
         self.room = 0  # and for what a kernel needs for itself
 
@@ -112,8 +115,9 @@ class Pipeline:
                 buffer = buffers[worker] = POOL.take(self.between + self.room)
             size = 1 if one_by_one else end - begin
             for sample in range(begin, end, size):
+                places = [buffer.address, buffer.address]
                 for work in works:
-                    work(sample, sample + size, buffer.address)
+                    work(sample, sample + size, places)
 
         if len(bounds) == 2:
             chunk(0, 0)
@@ -132,6 +136,9 @@ class Pipeline:
         inner = [p for p in self.shapes if p in self.slots]
         if self.decodes or sum(map(self._nbytes, inner)) >= PIPELINE_MIN_BYTES:
             self._place_in_scratch(inner)
+            pictures = [s.root for s in self.decodes if self.nodes[s.root].static.has_regions]
+            if len(self.decodes) == 1:  # a decoder has room for one
+                self.held = next((p for p in pictures if p in self.scratch), None)
         for p, shapes in self.shapes.items():
             if p in self.scratch:
                 # addresses that count from the start of the scratch memory
@@ -182,21 +189,26 @@ class Pipeline:
     def _kernel(self, step: KernelStep, table: Array) -> Work:
         """A kernel over some samples; the addresses in their rows become absolute first."""
         run, address = step.kernel.run, address_of(table)
-        place = step.spec.columns
-        moved = [place["in", k] for k, (p, _) in enumerate(step.recipe.loads) if p in self.scratch]
-        moved += [
-            place["out", k] for k, (p, _) in enumerate(step.recipe.stores) if p in self.scratch
+        place, width = step.spec.columns, table.shape[1]
+        operands = [("in", step.recipe.loads), ("out", step.recipe.stores)]
+        moved = [
+            (place[kind, k], int(p == self.held))
+            for kind, found in operands
+            for k, (p, _) in enumerate(found)
+            if p in self.scratch
         ]
         own = place.get(("scratch",))
         if not moved and own is None:
-            return lambda begin, end, _scratch: run(address, begin, end)
+            return lambda begin, end, _places: run(address, begin, end)
         between = self.between
+        cells = memoryview(table.reshape(-1))  # quicker than NumPy for single numbers
 
-        def work(begin: int, end: int, scratch: int) -> None:
-            if moved:
-                table[begin:end, moved] += scratch
-            if own is not None:
-                table[begin:end, own] = scratch + between
+        def work(begin: int, end: int, places: Places) -> None:
+            for first in range(begin * width, end * width, width):
+                for column, which in moved:
+                    cells[first + column] += places[which]
+                if own is not None:
+                    cells[first + own] = places[0] + between
             run(address, begin, end)
 
         return work
@@ -207,12 +219,17 @@ class Pipeline:
         params = node.params if region is None else node.params.windowed(*region)
         function, shapes, dtype = node.static.function, self.shapes[p].tuples, node.dtype.np
         addresses = self.memory[p].tolist()
-        is_relative = p in self.scratch
+        is_relative, is_held = p in self.scratch, p == self.held
 
-        def work(begin: int, end: int, scratch: int) -> None:
+        def work(begin: int, end: int, places: Places) -> None:
             for s in range(begin, end):
-                address = addresses[s] + (scratch if is_relative else 0)
                 try:
+                    if is_held:
+                        held = params.held(s, shapes[s], dtype)
+                        if held is not None:
+                            places[1] = held - addresses[s]
+                            continue
+                    address = addresses[s] + (places[0] if is_relative else 0)
                     function(params, s, array_at(address, shapes[s], dtype))
                 except Exception as error:
                     raise at_site(error, node.op, node.site) from error.__cause__

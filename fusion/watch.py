@@ -9,7 +9,7 @@ from ..kernels import trace
 from .graph import Node
 from .plan import DecodeStep, KernelStep, Step
 
-Work = Callable[[int, int, int], None]
+Work = Callable[[int, int, list[int]], None]
 
 
 def lines_of(step: Step, nodes: list[Node]) -> list[str]:
@@ -38,10 +38,10 @@ def watched(works: list[Work], steps: list[Step], nodes: list[Node], run: int) -
 def _watched(work: Work, step: Step, nodes: list[Node], run: int) -> Work:
     category, name, about = _facts(step, nodes[step.root], lines_of(step, nodes))
 
-    def stage(begin: int, end: int, scratch: int) -> None:
+    def stage(begin: int, end: int, places: list[int]) -> None:
         facts = {"first": begin, **about}
         begun = trace.begin(category, name, step.number, end - begin, run, facts)
-        trace.during(begun, work, begin, end, scratch)
+        trace.during(begun, work, begin, end, places)
 
     return stage
 

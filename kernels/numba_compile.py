@@ -18,7 +18,7 @@ from numba.core.types.functions import BaseFunction
 
 
 class KernelCompiler(compiler.CompilerBase):
-    """Numba's passes, without those for what no kernel has: closures, containers, arrays, `with`."""
+    """Numba's passes, but for those for what no kernel has: closures, containers, arrays."""
 
     _PASSES = (
         compiler.TranslateByteCode, compiler.FixupArgs, compiler.IRProcessing,
@@ -36,7 +36,7 @@ class KernelCompiler(compiler.CompilerBase):
 
 
 def compile_kernel(function: Any) -> tuple[str, bytes]:
-    """Symbol and object code of `function(int64, int64, int64)`: no wrapper for Python around it."""
+    """Symbol and object code of `function(int64, int64, int64)`, with no wrapper for Python."""
     flags = compiler.Flags()
     flags.nrt = False
     flags.no_cpython_wrapper = True

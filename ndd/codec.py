@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,22 +91,27 @@ def _load() -> Any:
 
 
 class _Local(threading.local):
+    """What a thread decodes with: threads that share a decoder take turns."""
+
     def __init__(self) -> None:
-        self.pid = 0
         self.decoders: dict[bool, Any] = {}
         self.scratch: Any = None  # an image whose buffer is used again
+        self.buffer = (0, 0)  # its size and address
         self.params: dict[tuple[str, bool], Any] = {}
 
+    def address(self) -> int:
+        """Where the pixels of `scratch` are; a buffer that does not grow does not move."""
+        capacity: int = self.scratch.capacity
+        if self.buffer[0] != capacity:
+            self.buffer = (capacity, self.scratch.__array_interface__["data"][0])
+        return self.buffer[1]
 
-_local = _Local()
 
+_own = _Local()
 
-def _own() -> _Local:
-    """What this thread decodes with: threads that share a decoder take turns."""
-    if _local.pid != os.getpid():  # helper threads of a decoder do not survive a fork
-        _local.__init__()  # type: ignore[misc]
-        _local.pid = os.getpid()
-    return _local
+if hasattr(os, "register_at_fork"):
+    # helper threads of a decoder do not survive a fork
+    os.register_at_fork(after_in_child=lambda: _own.__init__())  # type: ignore[misc]
 
 
 def _new_decoder(library: Any, fast_idct: bool) -> Any:
@@ -119,7 +125,7 @@ def _new_decoder(library: Any, fast_idct: bool) -> Any:
 
 
 def _decoder(fast_idct: bool) -> Any:
-    own = _own()
+    own = _own
     decoder = own.decoders.get(fast_idct)
     if decoder is None:
         decoder = own.decoders[fast_idct] = _new_decoder(nvimgcodec(), fast_idct)
@@ -127,7 +133,7 @@ def _decoder(fast_idct: bool) -> Any:
 
 
 def _params(colour: str, turned: bool = False) -> Any:
-    own = _own()
+    own = _own
     params = own.params.get((colour, turned))
     if params is None:
         library = nvimgcodec()
@@ -236,8 +242,7 @@ def decode_into(
         image = _decoded(decoder, stream, nvimgcodec().as_image(out), colour)
         _check_shape(image, out)
         return
-    own = _own()
-    image = own.scratch = _decoded(decoder, stream, own.scratch, "RGB" if by_rgb else colour)
+    image = _reused(decoder, stream, "RGB" if by_rgb else colour)
     pixels = np.asarray(image)
     top, left = place[0] - wide[0], place[1] - wide[1]
     pixels = pixels[top : top + place[2] - place[0], left : left + place[3] - place[1]]
@@ -278,6 +283,16 @@ def _decoded(decoder: Any, stream: Any, image: Any, colour: str, turned: bool = 
             "kind"
         )
     return result
+
+
+def _reused(decoder: Any, stream: Any, colour: str) -> Any:
+    """An image in this thread's buffer, valid until the thread decodes the next one."""
+    image = _own.scratch
+    if image is None:
+        _own.buffer = (0, 0)
+    _own.scratch = None  # if it fails, nobody knows what has become of it
+    _own.scratch = _decoded(decoder, stream, image, colour)
+    return _own.scratch
 
 
 def _decodable(header: Header, region: Region) -> Region:
@@ -394,6 +409,30 @@ class Images:
                 raise problem from None
             self.failed(sample, problem)
             out[...] = 0
+
+    def held(self, sample: int, shape: tuple[int, ...], dtype: Any) -> int | None:
+        """The address of a decoded sample in memory of this thread, valid until its next one; None
+        if it takes more than decoding, or fails: then `decode` has to do it.
+
+        Spares wrappers around memory of ours: 5 % of the time that a photo takes.
+        """
+        header = self.headers[sample]
+        if header is None or header.orientation != 1 or header.is_cmyk:
+            return None
+        if self.colour == "YCbCr" or header.dtype.np != dtype:
+            return None
+        stream = header.stream
+        if self.regions is not None:
+            region = tuple(self.regions[sample].tolist())
+            if _decodable(header, region) != region:
+                return None
+            stream = stream.get_sub_code_stream(region=nvimgcodec().Region(*region))
+        try:
+            image = _reused(_decoder(self.fast_idct), stream, self.colour)
+        except ValueError:
+            return None
+        as_told = (image.height, image.width, image.num_channels) == shape
+        return _own.address() if as_told and image.size == dtype.itemsize * prod(shape) else None
 
     def _decode(self, header: Header, sample: int, dtype: DType, out: Array) -> None:
         rows = self.regions

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import doctest
 import re
+import types
+from functools import reduce
 from pathlib import Path
 
 import pytest
 
+import docs.bench as docs_bench
+import docs.names as docs_names
+import docs.ops as docs_ops
 import ndd
 from ndd import stubs
 from ndd.schema import OPS
@@ -40,26 +45,102 @@ def test_math_functions_have_examples_that_run(name):
     assert runner.failures == 0 and runner.tries > 0
 
 
-def python_blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+# Pages of tables; all others have a program.
+NO_PROGRAM = {"differences.md", "gpu.md", "numerics.md"}
+# A block of Python and, after a mark, what it prints.
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n<!-- prints -->\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(page.read_text())
+
+
+def neutral(text: str) -> str:
+    """Without what differs between machines: folders, and digests of source."""
+    text = re.sub(r"(called at|source) .*/", r"\1 ", text)
+    return re.sub(r"called at .*", "called at", re.sub(r"__[0-9a-f]{8}\b", "", text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_code_blocks_run(page):
-    blocks = python_blocks(page)
-    if page.name in ("README.md", "fusion.md", "profiling.md"):
-        assert blocks, f"{page.name} lost its program"
+def test_code_blocks_run(page, capsys, monkeypatch):
+    monkeypatch.setenv("NDD_GPU", "")  # what a page sets does not stay
+    found = blocks(page)
+    assert bool(found) is (page.name not in NO_PROGRAM), f"{page.name} lost its program"
+    assert len(found) == page.read_text().count("```python\n")
     namespace: dict[str, object] = {"__name__": "page"}
-    for block in blocks:
-        exec(compile(block, str(page), "exec"), namespace)
+    try:
+        for block, printed in found:
+            capsys.readouterr()
+            exec(compile(block, str(page), "exec"), namespace)
+            if printed:
+                assert neutral(capsys.readouterr().out) == neutral(printed)
+    finally:
+        ndd.set_num_threads(None)
     assert "BENCH_TABLE" not in page.read_text() and "KERNEL_TABLE" not in page.read_text()
 
 
+def test_fusion_page_shows_what_is_printed():
+    assert any(printed for _, printed in blocks(ROOT / "docs" / "fusion.md"))
+
+
 def test_links_between_pages_lead_somewhere():
+    generated = {f"reference/{name}.md" for name in docs_ops.pages()}
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            if "://" not in target:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target and target not in generated:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_op_is_in_the_reference():
+    listed = [op for family in docs_ops.FAMILIES for op in docs_ops.members(family)]
+    assert sorted(op.name for op in listed) == sorted(OPS), "docs/ops.py: FAMILIES must name every module once"
+    text = "\n".join(docs_ops.pages().values())
+    for op in OPS.values():
+        assert f"## ndd.{op.name} {{" in text
+        for p in op.params:
+            assert f"| `{p.name}` |" in docs_ops.entry(op)
+    assert "## ndd.EvalContext" in text and "## ndd.readers.File" in text
+
+
+def test_generated_tables_are_current():
+    for module, page in ((docs_names, docs_names.PAGE), (docs_bench, docs_bench.README)):
+        text = page.read_text()
+        assert module.BEGIN in text and module.END in text
+        assert module.rendered(text) == text, f"{page.name} is old; run: python -m {module.__name__}"
+
+
+def test_table_of_upstream_names_is_complete():
+    import nvidia.dali.experimental.dynamic as upstream
+
+    def public(module, prefix=""):
+        for name in dir(module):
+            value = getattr(module, name)
+            if isinstance(value, types.ModuleType):
+                if value.__name__.startswith(f"{upstream.__name__}.") and not name.startswith("_"):
+                    yield from public(value, f"{prefix}{name}.")
+            elif not name.startswith("_") and getattr(value, "__module__", "") not in ("typing", "__future__"):
+                yield prefix + name
+
+    assert set(docs_names.upstream_names()) == set(public(upstream))
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("migrating-*.md")), ids=lambda p: p.stem)
+def test_migration_pages_name_what_is_here(page):
+    names = set(re.findall(r"`ndd\.([a-z_]\w*(?:\.\w+)*)", page.read_text()))
+    for name in names - {"reductions", "segmentation", "experimental.readers"}:  # rows of what is not here
+        assert reduce(getattr, name.split("."), ndd), name
+
+
+def test_newest_results_are_those_of_the_last_commit(tmp_path):
+    rows = [("a", "ndd", 3.0, "old"), ("a", "x", 1.0, "old"), ("a", "ndd", 2.0, "new"), ("a", "oracle", 8.0, "new"),
+            ("a", "ndd", 4.0, "new"), ("a", "y", 2.0, "new"), ("b", "ndd", 1.0, "new")]  # fmt: skip
+    path = tmp_path / "results.csv"
+    head = "date,commit,machine,workload,name,value,unit,spread,busy\n"
+    path.write_text(head + "".join(f"d,{c},m,{w},{n},{v},s,0,0\n" for w, n, v, c in rows))
+    found = docs_bench.newest(path)
+    assert set(found["a"]) == {"ndd", "oracle", "y"}
+    line = docs_bench.table(found).splitlines()[2:]
+    assert line == ["| a | 4e+03 ms | 8e+03 ms | 2× | 2e+03 ms (y) | 0.5× | d, new |"]
 
 
 def test_contributing_example_works_as_written():

@@ -242,15 +242,16 @@ FOLLOWING = {
 def test_only_what_is_read_is_decoded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = encoded("jpeg", "jpeg_exif6", "png", "jpeg_progressive")
     decoded: list[int] = []
-    decode_into = codec.decode_into
+    decode = codec._decoded
 
-    def spy(header: Any, colour: str, region: Any, fast: bool, out: Any) -> None:
-        decoded.append(out.shape[0] * out.shape[1])
-        decode_into(header, colour, region, fast, out)
+    def spy(*arguments: Any, **named: Any) -> Any:
+        image = decode(*arguments, **named)
+        decoded.append(image.height * image.width)
+        return image
 
     whole = ndd.decoders.image(data).evaluate()
     wanted = arrays(FOLLOWING[name](whole))
-    monkeypatch.setattr(codec, "decode_into", spy)
+    monkeypatch.setattr(codec, "_decoded", spy)
     with ndd.EvalMode.deferred:
         assert_same(FOLLOWING[name](ndd.decoders.image(data)), wanted)
         assert len(decoded) == 4 and sum(decoded) < 0.75 * 4 * 37 * 53
@@ -279,11 +280,12 @@ def test_a_part_of_a_picture_goes_to_the_simulated_gpu() -> None:
         import ndd
         from ndd import codec
         from tests.decoders.test_image import FOLLOWING, encoded
-        decoded, decode_into = [], codec.decode_into
-        def spy(header, colour, region, fast, out):
-            decoded.append(out.shape[0] * out.shape[1])
-            decode_into(header, colour, region, fast, out)
-        codec.decode_into = spy
+        decoded, decode = [], codec._decoded
+        def spy(*arguments, **named):
+            image = decode(*arguments, **named)
+            decoded.append(image.height * image.width)
+            return image
+        codec._decoded = spy
         data = encoded("jpeg", "jpeg_exif6", "png")
         for name in ("turned", "roi"):
             with ndd.EvalMode.deferred:

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 import ndd
+from ndd.fusion.plan import KernelStep, plan_for
+from ndd.fusion.program import collect
+from ndd.kernels.spec import KernelSpec
 
 Program = Callable[[Any], Any]
 _rng = np.random.default_rng(7)
@@ -140,3 +143,16 @@ def _converted(x: Any, source: str, target: str) -> Any:
     return ndd.color_space_conversion(
         x, image_type=types.DALIImageType[source], output_type=types.DALIImageType[target]
     )
+
+
+def all_kernels() -> list[KernelSpec]:
+    """Those of all programs, from their plans: nothing needs to run."""
+    return list(dict.fromkeys(spec for name in PROGRAMS for spec in _planned(name)))
+
+
+def _planned(name: str) -> list[KernelSpec]:
+    samples, layout, program = PROGRAMS[name]
+    with ndd.EvalMode.deferred:
+        out = program(ndd.batch(samples, layout=layout, device="gpu"))
+        plan, _ = plan_for(collect([out._node]), True)
+    return [s.spec for s in plan.steps if isinstance(s, KernelStep) and s.device is not None]

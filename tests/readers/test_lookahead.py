@@ -104,13 +104,14 @@ def test_the_same_values_on_the_simulated_gpu(pictures: list[str]) -> None:
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     heights: list[int] = []
-    decode_into = codec.decode_into
+    decode = codec._decoded
 
-    def spy(header: Any, *arguments: Any) -> None:
-        heights.append(header.height)
-        decode_into(header, *arguments)
+    def spy(*arguments: Any, **named: Any) -> Any:
+        image = decode(*arguments, **named)
+        heights.append(image.height)
+        return image
 
-    monkeypatch.setattr(codec, "decode_into", spy)
+    monkeypatch.setattr(codec, "_decoded", spy)
     return heights
 
 

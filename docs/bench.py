@@ -1,0 +1,101 @@
+"""The README's table of measurements, from bench/results.csv: `python -m docs.bench` renews it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, README = ROOT / "bench" / "results.csv", ROOT / "README.md"
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+ORACLES = ("oracle dynamic", "oracle")
+# Not what a user would compare with: a bound, a part of the work, another mode of ours.
+NOT_PEERS = ("copy", "decode only", "ndd")
+TITLES = {"20 op calls": "one of 20 op calls on 8 images of 4×4×3"}
+NOT_SHOWN = ("batch ", "images ", "threads", "time ", "stall", "peak memory")
+FIRST = "ResNet-50"
+
+Rows = dict[str, dict[str, str]]  # name → line of the file
+
+
+def newest(path: Path = RESULTS) -> dict[str, Rows]:
+    """Workload → its rows in the last run, in which it is the same commit."""
+    found: dict[str, Rows] = {}
+    with path.open() as file:
+        for row in csv.DictReader(file):
+            rows = found.setdefault(row["workload"], {})
+            if any((r["date"], r["commit"]) != (row["date"], row["commit"]) for r in rows.values()):
+                rows.clear()
+            rows[row["name"]] = row
+    return {w: found[w] for w in sorted(found, key=lambda w: not w.startswith(FIRST))}
+
+
+def table(workloads: dict[str, Rows]) -> str:
+    """A line per workload in which somebody else was measured, too."""
+    lines = [
+        "| workload | ndd | DALI dynamic | | best of the others | | run |",
+        "|---|--:|--:|--:|--:|--:|---|",
+    ]
+    for workload, rows in workloads.items():
+        ours = rows.get("ndd")
+        if ours is None or ours["unit"] != "s" or workload.startswith(NOT_SHOWN):
+            continue
+        oracle = next((rows[n] for n in ORACLES if n in rows), None)
+        peers = [r for n, r in rows.items() if r is not oracle and not n.startswith(NOT_PEERS)]
+        best = min(peers, key=seconds, default=None)
+        if oracle is None and best is None:
+            continue
+        label = f" ({best['name']})" if best else ""
+        run = f"{ours['date']}, {ours['commit']}"
+        lines.append(
+            f"| {titled(workload)} | {shown(ours)} | {shown(oracle)} | {factor(ours, oracle)} "
+            f"| {shown(best)}{label} | {factor(ours, best)} | {run} |"
+        )
+    return "\n".join(lines)
+
+
+def titled(workload: str) -> str:
+    for prefix, title in TITLES.items():
+        workload = re.sub(f"^{prefix}", title, workload)
+    return workload
+
+
+def seconds(row: dict[str, str]) -> float:
+    return float(row["value"])
+
+
+def shown(row: dict[str, str] | None) -> str:
+    """A time with a unit that suits it; * if the machine was busy."""
+    if row is None:
+        return "–"
+    value = seconds(row)
+    unit, scale = ("ms", 1e3) if value >= 1e-4 else ("µs", 1e6)
+    return f"{value * scale:.3g} {unit}{' *' if row['busy'] not in ('0', 'False', '') else ''}"
+
+
+def factor(ours: dict[str, str], other: dict[str, str] | None) -> str:
+    return "" if other is None else f"{seconds(other) / seconds(ours):.2g}×"
+
+
+def block() -> str:
+    """The table with what one must know to read it."""
+    workloads = newest()
+    machines = sorted({r["machine"] for rows in workloads.values() for r in rows.values()})
+    return (
+        f"{table(workloads)}\n\n"
+        f"Medians of interleaved rounds on {' and '.join(machines)}, from "
+        f"[bench/results.csv](bench/results.csv), where the spreads are; × is how many times as long the "
+        f"other takes, * that other\nprocesses disturbed the run. The machine is a noisy virtual one: trust "
+        f"ratios, not times. Rerun: `make bench`, then `python -m docs.bench` ([how it is "
+        f"measured](bench/README.md)). **Nothing here was timed on a GPU.**"
+    )
+
+
+def rendered(text: str) -> str:
+    """The README with a new table."""
+    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{block()}\n{END}", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    README.write_text(rendered(README.read_text()))

@@ -1,0 +1,216 @@
+"""The reference of all ops, made from their definitions while mkdocs builds the pages (a hook).
+
+Also a page for every file of the repository that a page links to, so that links to source work
+wherever the site is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # mkdocs runs hooks without the folder they are started in
+
+import ndd  # noqa: E402
+from ndd.cli import gallery  # noqa: E402
+from ndd.schema import OPS, REQUIRED, OpDef, Param, type_text  # noqa: E402
+
+# Families in order: title, and the modules of ndd/ops that belong to it.
+FAMILIES = {
+    "decoding": ("Decoding", "decoders"),
+    "resampling": ("Resize, warp, displace", "resize random_crop warp perspective displace"),
+    "geometry": ("Crop, flip, pad, paste", "geometry paste normalize roi_random_crop"),
+    "colour": ("Colour, masks, tables", "color masks"),
+    "random": ("Random numbers and noise", "random_ops noise"),
+    "boxes": ("Boxes and transforms", "boxes transforms"),
+    "shapes": ("Types, shapes, creation", "conversion creation shapes"),
+}
+KINDS = {
+    "data": "input",
+    "arg": "number, also per sample",
+    "geometry": "number, also per sample; read at the call",
+    "static": "choice",
+}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages and pictures."""
+    from mkdocs.structure.files import File
+
+    def add(uri: str, content: str | bytes) -> None:
+        files.append(File.generated(config, uri, content=content))
+
+    for name, text in pages().items():
+        add(f"reference/{name}.md", text)
+    for name, png in pictures().items():
+        add(f"reference/images/{name}.png", png)
+    for path in linked_sources():
+        add(f"source/{path}.md", source_page(path))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Links to files of the repository lead to their pages."""
+    if page.file.src_uri.startswith(("reference/", "source/")):
+        return markdown
+    return re.sub(r"\]\(\.\./([\w/.]+\.\w+)\)", r"](source/\1.md)", markdown)
+
+
+# -- ops -----------------------------------------------------------------------------------------
+
+
+def pages() -> dict[str, str]:
+    """Name of a page → its text."""
+    found = {"index": overview(), "other": other_names()}
+    for family, (title, _) in FAMILIES.items():
+        found[family] = "\n\n".join([f"# {title}", *map(entry, members(family))])
+    return found
+
+
+def members(family: str) -> list[OpDef]:
+    """The ops of a family, by name."""
+    chosen = FAMILIES[family][1].split()
+    return sorted((op for op in OPS.values() if module_of(op) in chosen), key=lambda op: op.name)
+
+
+def module_of(op: OpDef) -> str:
+    """The module of ndd/ops in which it is defined."""
+    return op.body.__module__.rpartition(".")[2]
+
+
+def overview() -> str:
+    """All ops in tables."""
+    lines = [
+        "# Ops",
+        f"All {len(OPS)} ops, from their definitions. Every op takes a Tensor or a Batch, ragged or "
+        "not, and `batch_size` and `device`; arguments that are numbers may differ from sample to "
+        "sample. All run on the CPU and, generated from the same definition, on the GPU: simulated "
+        "in the tests, [not run on hardware yet](../gpu.md). Arithmetic and `ndd.math` are in "
+        "[other names](other.md).",
+    ]
+    for family, (title, _) in FAMILIES.items():
+        lines += [f"## {title}", "| op | |\n|---|---|"]
+        rows = (f"| [`{op.name}`]({family}.md#{anchor(op)}) | {summary(op)} |"
+                for op in members(family))  # fmt: skip
+        lines[-1] += "\n" + "\n".join(rows)
+    return "\n\n".join(lines)
+
+
+def anchor(op: OpDef) -> str:
+    return op.name.replace(".", "-")
+
+
+def summary(op: OpDef) -> str:
+    return " ".join(op.doc.split("\n\n")[0].split())
+
+
+def entry(op: OpDef) -> str:
+    """One op: signature, picture, text, facts, arguments, example."""
+    parts = [f"## ndd.{op.name} {{ #{anchor(op)} }}", op.doc, f"```text\n{signature(op)}\n```"]
+    if gallery.is_image_op(op):
+        parts.append(f"`{gallery.call_text(op.name)}`, photos above, results below:")
+        parts.append(f"![{op.name}](images/{op.name}.png)")
+    parts += [facts(op), arguments(op)]
+    if op.sample:
+        shown = (f">>> {s}" if not s.startswith("=") else s[1:].strip()
+                 for s in op.sample.splitlines())  # fmt: skip
+        parts.append("```pycon\n>>> import ndd\n" + "\n".join(shown) + "\n```")
+    return "\n\n".join(parts)
+
+
+def signature(op: OpDef) -> str:
+    """The call as it is declared, one argument to a line if it is long."""
+    found = inspect.signature(op.public).parameters.values()
+    texts = [str(p) for p in found]
+    first = next((i for i, p in enumerate(found) if p.kind is p.KEYWORD_ONLY), len(texts))
+    if not op.variadic:
+        texts.insert(first, "*")
+    line = f"ndd.{op.name}({', '.join(texts)})"
+    return line if len(line) < 90 else f"ndd.{op.name}(\n    " + ",\n    ".join(texts) + ",\n)"
+
+
+def facts(op: OpDef) -> str:
+    """Devices, layouts, types, results."""
+    layouts = ", ".join(f"`{n}`" for n in op.layouts) or "any"
+    refused = ", ".join(f"`{d}`" for d in op.rejects)
+    lines = [
+        "- devices: CPU and GPU; inputs stay in host memory" if op.mixed else
+        "- devices: CPU and GPU",
+        f"- layouts: {layouts}",
+        f"- types: all but {refused}" if refused else "- types: all that its arguments do not rule out",
+    ]  # fmt: skip
+    if op.needs_channels:
+        lines.append(f"- channels: {op.needs_channels}")
+    if isinstance(op.outputs, str):
+        lines.append(f"- results: one; two with `{op.outputs}`")
+    elif op.outputs != 1:
+        lines.append(f"- results: {op.outputs or 'depends on the arguments'}")
+    return "\n".join(lines)
+
+
+def arguments(op: OpDef) -> str:
+    """A table of them."""
+    rows = ["| argument | type | default | |", "|---|---|---|---|"]
+    for p in op.params:
+        default = "required" if p.default is REQUIRED else f"`{p.default!r}`"
+        type_ = type_text(p).replace("|", "or")
+        rows.append(f"| `{p.name}` | {type_} | {default} | {described(p)} |")
+    return "\n".join(rows)
+
+
+def described(p: Param) -> str:
+    """What a parameter is for, and what may be given."""
+    frames = " One per frame, too." if p.per_frame else ""
+    return f"{escaped(p.doc)}{frames} *({KINDS[p.kind]})*"
+
+
+def escaped(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def pictures() -> dict[str, bytes]:
+    """A picture of every image op."""
+    x = gallery.photos()
+    names = sorted(op.name for op in OPS.values() if gallery.is_image_op(op))
+    results = {name: gallery.apply(name, x) for name in names}
+    return {name: gallery.picture(x, result).png() for name, result in results.items()}
+
+
+# -- the other public names ----------------------------------------------------------------------
+
+
+def other_names() -> str:
+    """Classes and functions that are no ops, with their docstrings."""
+    parts = ["# Other names", "What is public and no op, with its own documentation."]
+    for prefix, module in (("", ndd), ("math.", ndd.math), ("readers.", ndd.readers),
+                           ("checkpoint.", ndd.checkpoint), ("random.", ndd.random),
+                           ("decoders.", ndd.decoders), ("io.file.", ndd.io.file)):  # fmt: skip
+        for name in sorted(module.__all__):
+            value = getattr(module, name)
+            is_op = f"{prefix}{name}" in OPS
+            if callable(value) and not is_op and inspect.getdoc(value):
+                parts.append(f"## ndd.{prefix}{name}\n\n```text\n{inspect.getdoc(value)}\n```")
+    return "\n\n".join(parts)
+
+
+# -- source --------------------------------------------------------------------------------------
+
+
+def linked_sources() -> list[str]:
+    """Files outside of docs/ that pages link to, as paths from the root."""
+    found: set[str] = set()
+    for page in (ROOT / "docs").glob("*.md"):
+        found.update(re.findall(r"\]\(\.\./([\w/.]+\.\w+)\)", page.read_text()))
+    return sorted(found)
+
+
+def source_page(path: str) -> str:
+    """A file as a page. Text is shown as it is: a link in it would lead nowhere from there."""
+    text = (ROOT / path).read_text()
+    language = "python" if path.endswith(".py") else "text"
+    # long, and nobody searches for a word of it
+    return f"---\nsearch:\n  exclude: true\n---\n# {path}\n\n````{language}\n{text}\n````\n"

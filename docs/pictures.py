@@ -1,0 +1,144 @@
+"""The pictures in docs/images, taken in headless Chromium: `make docs`, then `python -m docs.pictures`.
+
+Needs the Debian package chromium, and Pillow to make files small.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from PIL import Image
+
+import ndd
+from ndd.demo import augment, synthetic_photo
+
+ROOT = Path(__file__).resolve().parents[1]
+IMAGES = ROOT / "docs" / "images"
+MAX_BYTES = 180_000
+CHROMIUM = (
+    "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update --hide-scrollbars"
+)
+STYLE = """<meta charset="utf-8"><style>
+body { font: 14px/1.45 sans-serif; margin: 20px; color: #222; background: #fff }
+pre { background: #f5f7f7; padding: 10px 12px; margin: 0 0 12px; font: 12.5px/1.4 monospace; border-left: 3px solid #009485 }
+.cell { display: grid; grid-template-columns: 62px 1fr; gap: 4px 8px; align-items: start }
+.in { color: #303f9f; font: 12.5px monospace; padding-top: 10px } .out { color: #d84315; font: 12.5px monospace; padding-top: 4px }
+.row { display: flex; gap: 20px; align-items: flex-start } h3 { margin: 0 0 6px; font-weight: 600 }
+svg { max-width: 100%; height: auto }
+</style>"""
+CELLS = (
+    "images",
+    """with ndd.EvalMode.deferred:
+    x = ndd.rotate(images, angle=ndd.random.uniform(range=(-20, 20), batch_size=4))
+    x = ndd.color_twist(ndd.flip(x), hue=40.0)
+    x = ndd.crop_mirror_normalize(x, crop=[96, 96], mean=[124, 116, 104], std=[58, 57, 57])
+ndd.explain(x)""",
+)
+
+
+def shot(url: str, target: Path, width: int, height: int) -> None:
+    """A page as a PNG file; of 256 colours, if it is large otherwise."""
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder) / "shot.png"
+        command = [*CHROMIUM.split(), f"--user-data-dir={folder}/profile", f"--screenshot={raw}",
+                   f"--window-size={width},{height}", "--virtual-time-budget=3000", url]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True, timeout=90)
+        picture = Image.open(io.BytesIO(raw.read_bytes())).convert("RGB")
+    picture.save(target, optimize=True)
+    if target.stat().st_size > MAX_BYTES:
+        palette = picture.quantize(256)
+        picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(target, optimize=True)
+    print(f"{target.relative_to(ROOT)}: {target.stat().st_size / 1000:.0f} KB")
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a folder on this machine; the search box needs one."""
+    handler = partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/index.html"
+        server.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def page(body: str, target: Path, width: int, height: int) -> None:
+    """A picture of a page that is written here."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        path.write_text(f"<!doctype html>{STYLE}{body}")
+        shot(path.as_uri(), target, width, height)
+
+
+def notebook() -> str:
+    """Two cells as Jupyter shows them: input, and what `_repr_html_` gives."""
+    photos = [synthetic_photo(110 + 12 * i, 150, i) for i in range(4)]
+    namespace = {"ndd": ndd, "images": ndd.batch(photos, layout="HWC")}
+    parts = []
+    for number, source in enumerate(CELLS, 1):
+        *lines, last = source.splitlines()
+        exec("\n".join(lines), namespace)
+        result = eval(last, namespace)._repr_html_()
+        parts.append(f'<div class="in">In [{number}]:</div><pre>{source}</pre>')
+        parts.append(f'<div class="out">Out[{number}]:</div><div>{result}</div>')
+    return f'<div class="cell">{"".join(parts)}</div>'
+
+
+def chain() -> str:
+    """The program of the demo: before, after, its plan."""
+    photos = ndd.batch([synthetic_photo(380, 480, i) for i in (0, 3)], layout="HWC")
+    with ndd.EvalMode.deferred:
+        shown, result = augment(photos, seed=4)
+        (group,) = ndd.explain(result).groups
+    before, after = (image(x, 2) for x in (photos, shown))
+    ops = " → ".join(dict.fromkeys(group.ops))
+    return (
+        f'<div class="row"><div><h3>before</h3>{before}<h3 style="margin-top:10px">after</h3>{after}</div>'
+        f"<div><h3>one kernel</h3><p>{ops}<br>{group.moved}</p><pre>{excerpt(group.code)}</pre></div></div>"
+    )
+
+
+def excerpt(code: str) -> str:
+    """The beginning and the end of the first loop over the pixels of a line."""
+    lines = code.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("for o_1"))
+    end = next(i for i, line in enumerate(lines) if line.lstrip().startswith("store"))
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    name = next(line for line in lines if line.startswith("def "))
+    shown = [name, "    …", *(f"    {x[indent:]}" for x in lines[start : start + 13])]
+    return "\n".join([*shown, "            …", *(f"    {x[indent:]}" for x in lines[end : end + 3])])
+
+
+def image(x: ndd.Batch, columns: int) -> str:
+    png = base64.b64encode(ndd.show(x, columns=columns, size=190).png()).decode()
+    return f'<img src="data:image/png;base64,{png}">'
+
+
+def main() -> None:
+    start = ROOT / "site" / "index.html"
+    if not start.exists():
+        sys.exit("no built pages: run `make docs` first")
+    IMAGES.mkdir(exist_ok=True)
+    page(chain(), IMAGES / "chain.png", 1100, 490)
+    page(notebook(), IMAGES / "notebook.png", 960, 700)
+    with served(ROOT / "site") as address:
+        shot(address, IMAGES / "start-page.png", 1360, 800)
+
+
+if __name__ == "__main__":
+    main()
