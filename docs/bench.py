@@ -85,10 +85,10 @@ def block() -> str:
     return (
         f"{table(workloads)}\n\n"
         f"Medians of interleaved rounds on {' and '.join(machines)}, from "
-        f"[bench/results.csv](bench/results.csv), where the spreads are; × is how many times as long the "
-        f"other takes, * that other\nprocesses disturbed the run. The machine is a noisy virtual one: trust "
-        f"ratios, not times. Rerun: `make bench`, then `python -m docs.bench` ([how it is "
-        f"measured](bench/README.md)). **Nothing here was timed on a GPU.**"
+        f"[bench/results.csv](bench/results.csv), where the spreads are; × is how many times as "
+        f"long\nthe other takes, * that other processes disturbed the run. The machine is a noisy "
+        f"virtual one: trust ratios, not times.\nRerun: `make bench`, then `python -m docs.bench` "
+        f"([how it is measured](bench/README.md)). **Nothing here was timed on a GPU.**"
     )
 
 

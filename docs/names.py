@@ -1,4 +1,4 @@
-"""Which names of DALI's dynamic mode are here: `python -m docs.names` renews the table of the page."""
+"""Which names of DALI's dynamic mode are here: `python -m docs.names` renews the table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import ndd
 HERE = Path(__file__).parent
 PAGE = HERE / "migrating-dali-dynamic.md"
 BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"
-# Modules in order of the table; names of all others are a row of their own.
-MODULES = ("", "math", "random", "noise", "transforms", "decoders", "readers", "checkpoint", "io.file",
-           "experimental", "experimental.decoders", "experimental.readers", "reductions",
-           "segmentation", "capture")  # fmt: skip
+# Modules in order of the table.
+MODULES = ("", "math", "random", "noise", "transforms", "decoders", "readers", "checkpoint",
+           "io.file", "experimental", "experimental.decoders", "experimental.readers",
+           "reductions", "segmentation", "capture")  # fmt: skip
 
 
 def upstream_names() -> list[str]:
@@ -41,7 +41,9 @@ def table() -> str:
         members = [n for n in names if n.rpartition(".")[0] == module]
         cells = (" ".join(f"`{n.rpartition('.')[2]}`" for n in members if is_here(n) is found)
                  for found in (True, False))  # fmt: skip
-        lines.append(f"| `ndd{'.' if module else ''}{module}` | {' | '.join(c or '–' for c in cells)} |")
+        lines.append(
+            f"| `ndd{'.' if module else ''}{module}` | {' | '.join(c or '–' for c in cells)} |"
+        )
     return "\n".join(lines)
 
 

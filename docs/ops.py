@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,10 @@ def overview() -> str:
     """All ops in tables."""
     lines = [
         "# Ops",
-        f"All {len(OPS)} ops, from their definitions. Every op takes a Tensor or a Batch, ragged or "
-        "not, and `batch_size` and `device`; arguments that are numbers may differ from sample to "
-        "sample. All run on the CPU and, generated from the same definition, on the GPU: simulated "
-        "in the tests, [not run on hardware yet](../gpu.md). Arithmetic and `ndd.math` are in "
+        f"All {len(OPS)} ops, from their definitions. Every op takes a Tensor or a Batch, ragged "
+        "or not, and `batch_size` and `device`; arguments that are numbers may differ from sample "
+        "to sample. All run on the CPU and, generated from the same definition, on the GPU: "
+        "simulated in the tests, [not run on hardware yet](../gpu.md). Arithmetic and `ndd.math` are in "
         "[other names](other.md).",
     ]
     for family, (title, _) in FAMILIES.items():
@@ -125,7 +126,9 @@ def entry(op: OpDef) -> str:
 def signature(op: OpDef) -> str:
     """The call as it is declared, one argument to a line if it is long."""
     found = inspect.signature(op.public).parameters.values()
-    texts = [str(p) for p in found]
+    texts = [str(p.replace(default=p.empty)) for p in found]
+    texts = [t if p.default is p.empty else f"{t}={written(p.default)}"
+             for t, p in zip(texts, found, strict=True)]  # fmt: skip
     first = next((i for i, p in enumerate(found) if p.kind is p.KEYWORD_ONLY), len(texts))
     if not op.variadic:
         texts.insert(first, "*")
@@ -133,15 +136,22 @@ def signature(op: OpDef) -> str:
     return line if len(line) < 90 else f"ndd.{op.name}(\n    " + ",\n    ".join(texts) + ",\n)"
 
 
+def written(value: Any) -> str:
+    """A default as one would write it."""
+    if isinstance(value, ndd.DType):
+        return next(name for name in ndd.__all__ if getattr(ndd, name) is value)
+    return value.name if isinstance(value, Enum) else repr(value)
+
+
 def facts(op: OpDef) -> str:
     """Devices, layouts, types, results."""
     layouts = ", ".join(f"`{n}`" for n in op.layouts) or "any"
     refused = ", ".join(f"`{d}`" for d in op.rejects)
     lines = [
-        "- devices: CPU and GPU; inputs stay in host memory" if op.mixed else
-        "- devices: CPU and GPU",
+        "- devices: CPU, GPU ([simulated only](../gpu.md))"
+        + ("; inputs are in host memory" if op.mixed else ""),
         f"- layouts: {layouts}",
-        f"- types: all but {refused}" if refused else "- types: all that its arguments do not rule out",
+        f"- types: all but {refused}" if refused else "- types: as its arguments allow",
     ]  # fmt: skip
     if op.needs_channels:
         lines.append(f"- channels: {op.needs_channels}")
@@ -156,7 +166,7 @@ def arguments(op: OpDef) -> str:
     """A table of them."""
     rows = ["| argument | type | default | |", "|---|---|---|---|"]
     for p in op.params:
-        default = "required" if p.default is REQUIRED else f"`{p.default!r}`"
+        default = "required" if p.default is REQUIRED else f"`{written(p.default)}`"
         type_ = type_text(p).replace("|", "or")
         rows.append(f"| `{p.name}` | {type_} | {default} | {described(p)} |")
     return "\n".join(rows)

@@ -1,6 +1,6 @@
-"""The pictures in docs/images, taken in headless Chromium: `make docs`, then `python -m docs.pictures`.
+"""The pictures in docs/images, taken in headless Chromium: `python -m docs.pictures`.
 
-Needs the Debian package chromium, and Pillow to make files small.
+Needs the built pages (`make docs`), the Debian package chromium, and Pillow to make files small.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ CHROMIUM = (
 )
 STYLE = """<meta charset="utf-8"><style>
 body { font: 14px/1.45 sans-serif; margin: 20px; color: #222; background: #fff }
-pre { background: #f5f7f7; padding: 10px 12px; margin: 0 0 12px; font: 12.5px/1.4 monospace; border-left: 3px solid #009485 }
+pre { background: #f5f7f7; padding: 10px 12px; margin: 0 0 12px; border-left: 3px solid #009485 }
+pre, .in, .out { font: 12.5px/1.4 monospace }
 .cell { display: grid; grid-template-columns: 62px 1fr; gap: 4px 8px; align-items: start }
-.in { color: #303f9f; font: 12.5px monospace; padding-top: 10px } .out { color: #d84315; font: 12.5px monospace; padding-top: 4px }
+.in { color: #303f9f; padding-top: 10px } .out { color: #d84315; padding-top: 4px }
 .row { display: flex; gap: 20px; align-items: flex-start } h3 { margin: 0 0 6px; font-weight: 600 }
 svg { max-width: 100%; height: auto }
 </style>"""
@@ -51,14 +52,16 @@ def shot(url: str, target: Path, width: int, height: int) -> None:
     """A page as a PNG file; of 256 colours, if it is large otherwise."""
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "shot.png"
-        command = [*CHROMIUM.split(), f"--user-data-dir={folder}/profile", f"--screenshot={raw}",
-                   f"--window-size={width},{height}", "--virtual-time-budget=3000", url]  # fmt: skip
+        options = [f"--user-data-dir={folder}/profile", f"--window-size={width},{height}"]
+        command = [*CHROMIUM.split(), *options, f"--screenshot={raw}", url]
         subprocess.run(command, check=True, capture_output=True, timeout=90)
         picture = Image.open(io.BytesIO(raw.read_bytes())).convert("RGB")
     picture.save(target, optimize=True)
     if target.stat().st_size > MAX_BYTES:
         palette = picture.quantize(256)
-        picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(target, optimize=True)
+        picture.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(
+            target, optimize=True
+        )
     print(f"{target.relative_to(ROOT)}: {target.stat().st_size / 1000:.0f} KB")
 
 
@@ -108,8 +111,9 @@ def chain() -> str:
     before, after = (image(x, 2) for x in (photos, shown))
     ops = " → ".join(dict.fromkeys(group.ops))
     return (
-        f'<div class="row"><div><h3>before</h3>{before}<h3 style="margin-top:10px">after</h3>{after}</div>'
-        f"<div><h3>one kernel</h3><p>{ops}<br>{group.moved}</p><pre>{excerpt(group.code)}</pre></div></div>"
+        f'<div class="row"><div><h3>before</h3>{before}<h3>after</h3>{after}</div><div>'
+        f"<h3>one kernel</h3><p>{ops}<br>{group.moved}</p><pre>{excerpt(group.code)}</pre>"
+        f"</div></div>"
     )
 
 
@@ -121,7 +125,9 @@ def excerpt(code: str) -> str:
     indent = len(lines[start]) - len(lines[start].lstrip())
     name = next(line for line in lines if line.startswith("def "))
     shown = [name, "    …", *(f"    {x[indent:]}" for x in lines[start : start + 13])]
-    return "\n".join([*shown, "            …", *(f"    {x[indent:]}" for x in lines[end : end + 3])])
+    return "\n".join(
+        [*shown, "            …", *(f"    {x[indent:]}" for x in lines[end : end + 3])]
+    )
 
 
 def image(x: ndd.Batch, columns: int) -> str:

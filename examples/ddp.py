@@ -1,4 +1,4 @@
-"""Two processes train one model: torchrun --standalone --nproc-per-node 2 examples/ddp.py --data DIR
+"""Two processes train one model: torchrun --standalone --nproc-per-node 2 examples/ddp.py
 
 Each rank reads its shard, with a random generator of its own; gradients are averaged by gloo (CPU).
 """
@@ -41,9 +41,7 @@ def main() -> None:
         files = set()
         for jpegs, labels in reader.next_epoch(batch_size=chosen.batch_size):
             images = augmented(jpegs, chosen.device, 32, rng).torch().to("cpu")
-            loss = torch.nn.functional.cross_entropy(
-                model(images), labels.torch().flatten().long()
-            )
+            loss = torch.nn.functional.cross_entropy(model(images), labels.torch().flatten().long())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

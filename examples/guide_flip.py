@@ -1,4 +1,4 @@
-"""Flipped pictures beside the originals, as in the guide of DALI's dynamic mode: both stay alive."""
+"""Flipped pictures beside the originals, as in the guide of DALI's dynamic mode: both live on."""
 
 from __future__ import annotations
 

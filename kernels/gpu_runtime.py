@@ -39,7 +39,8 @@ FLAT_BLOCK = 1024
 UNROLLED_BLOCK = 512
 # One pixel for each thread where positions are computed: resize + 3 channels takes 40 registers at
 # 128 points, 53 at 256 and 96 at 512 (modelled occupancy on sm_90 .75, .56, .31), a bilinear warp
-# 32, 48 and 72 (1.0, .63, .44).
+# 32, 48 and 72 (1.0, .63, .44). Random numbers take many, too: normal noise on three channels 58
+# at 128 points, and 100 at 512.
 COMPUTED_BLOCK = 128
 NUM_WARPS = 4
 # The interpreter takes milliseconds per program whatever its size (FACTS.md): it gets large ones.

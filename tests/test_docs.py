@@ -48,7 +48,9 @@ def test_math_functions_have_examples_that_run(name):
 # Pages of tables; all others have a program.
 NO_PROGRAM = {"differences.md", "gpu.md", "numerics.md"}
 # A block of Python and, after a mark, what it prints.
-BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n<!-- prints -->\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^```python\n(.*?)^```\n(?:\n<!-- prints -->\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
+)
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -93,7 +95,9 @@ def test_links_between_pages_lead_somewhere():
 
 def test_every_op_is_in_the_reference():
     listed = [op for family in docs_ops.FAMILIES for op in docs_ops.members(family)]
-    assert sorted(op.name for op in listed) == sorted(OPS), "docs/ops.py: FAMILIES must name every module once"
+    assert sorted(op.name for op in listed) == sorted(OPS), (
+        "docs/ops.py: FAMILIES must name every module once"
+    )
     text = "\n".join(docs_ops.pages().values())
     for op in OPS.values():
         assert f"## ndd.{op.name} {{" in text
@@ -106,7 +110,9 @@ def test_generated_tables_are_current():
     for module, page in ((docs_names, docs_names.PAGE), (docs_bench, docs_bench.README)):
         text = page.read_text()
         assert module.BEGIN in text and module.END in text
-        assert module.rendered(text) == text, f"{page.name} is old; run: python -m {module.__name__}"
+        assert module.rendered(text) == text, (
+            f"{page.name} is old; run: python -m {module.__name__}"
+        )
 
 
 def test_table_of_upstream_names_is_complete():
@@ -118,16 +124,25 @@ def test_table_of_upstream_names_is_complete():
             if isinstance(value, types.ModuleType):
                 if value.__name__.startswith(f"{upstream.__name__}.") and not name.startswith("_"):
                     yield from public(value, f"{prefix}{name}.")
-            elif not name.startswith("_") and getattr(value, "__module__", "") not in ("typing", "__future__"):
+            elif not name.startswith("_") and getattr(value, "__module__", "") not in (
+                "typing",
+                "__future__",
+            ):
                 yield prefix + name
 
     assert set(docs_names.upstream_names()) == set(public(upstream))
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("migrating-*.md")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs").glob("migrating-*.md")), ids=lambda p: p.stem
+)
 def test_migration_pages_name_what_is_here(page):
     names = set(re.findall(r"`ndd\.([a-z_]\w*(?:\.\w+)*)", page.read_text()))
-    for name in names - {"reductions", "segmentation", "experimental.readers"}:  # rows of what is not here
+    for name in names - {
+        "reductions",
+        "segmentation",
+        "experimental.readers",
+    }:  # rows of what is not here
         assert reduce(getattr, name.split("."), ndd), name
 
 

@@ -41,7 +41,9 @@ def run(monkeypatch, capsys):
         assert source.count(OURS) == 1
         monkeypatch.setattr(sys, "argv", [str(path), *arguments.split()])
         code = compile(source.replace(OURS, library), str(path), "exec")
-        exec(code, {"__name__": "__main__", "__doc__": source.split('"""')[1], "__file__": str(path)})
+        exec(
+            code, {"__name__": "__main__", "__doc__": source.split('"""')[1], "__file__": str(path)}
+        )
         return capsys.readouterr().out
 
     yield run
@@ -74,7 +76,9 @@ def test_train_learns(run):
 
 
 def test_ssl_views(run, tmp_path):
-    text = run("ssl_views", f"--per-class 4 --size 40 --resolution 32 --picture {tmp_path / 'views.png'}")
+    text = run(
+        "ssl_views", f"--per-class 4 --size 40 --resolution 32 --picture {tmp_path / 'views.png'}"
+    )
     assert text.count("two of (8, 3, 32, 32)") == 2
     assert "in 2 groups" in text  # a view is a kernel
     assert (tmp_path / "views.png").read_bytes().startswith(b"\x89PNG")
@@ -98,18 +102,32 @@ def test_resume_ends_with_the_same_weights(run):
 
 def test_research_prints_kernels_and_bytes(run):
     text = run("research", "--size 32 --resolution 32 --source")
-    fused, unfused = (int(n.replace(",", "")) for n in re.search(r"([\d,]+) bytes instead of ([\d,]+)", text).groups())
+    fused, unfused = (
+        int(n.replace(",", ""))
+        for n in re.search(r"([\d,]+) bytes instead of ([\d,]+)", text).groups()
+    )
     assert unfused > 10 * fused > 0
     assert "resize → flip" in text.replace("resize → resize", "resize")
     assert "def " in text and "2 kernels" in text
 
 
 def test_ddp_with_two_processes():
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     arguments = ["--epochs", "1", "--size", "32", "--per-class", "4"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     found = subprocess.run(
-        [*command, str(EXAMPLES / "ddp.py"), *arguments], env=environment, capture_output=True, text=True, timeout=300
+        [*command, str(EXAMPLES / "ddp.py"), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert found.returncode == 0, found.stderr[-2000:]
     assert "epoch 0: [6, 6] files, 12 in all, same weights" in found.stdout

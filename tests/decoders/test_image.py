@@ -17,7 +17,7 @@ from ndd import codec
 from tests.conformance.modes import MODES, error_everywhere, same_everywhere
 from tests.conformance.oracle import ndd_call, oracle_call
 from tests.decoders.fixtures import as_bytes, files, photo, with_exif
-from tests.helpers import ROOT, arrays, assert_same, line_of, run_python
+from tests.helpers import ROOT, arrays, assert_same, line_of, run_python, worker_held
 
 NAMES = tuple(files())
 COLOURS = ("RGB", "BGR", "GRAY", "YCbCr", "ANY_DATA")
@@ -262,6 +262,18 @@ def test_only_what_is_read_is_decoded(name: str, monkeypatch: pytest.MonkeyPatch
             assert_same(FOLLOWING[name](images), wanted)
             assert_same(images, arrays(whole))
     assert decoded == [37 * 53] * 4
+
+
+def test_a_training_step_is_one_kernel() -> None:
+    """A number that a call needs at once does not make the calls before it run."""
+    with ndd.EvalMode.eager, worker_held():
+        x = ndd.decoders.image(encoded("jpeg", "png"))
+        x = ndd.random_resized_crop(x, size=[8, 9])
+        mirror = ndd.random.coin_flip(batch_size=2)
+        x = ndd.crop_mirror_normalize(x, mirror=mirror, mean=[9.0], std=[2.0], dtype=ndd.float32)
+        plan = ndd.explain(x)
+        assert len(plan.kernels) == 1 and [g.kind for g in plan.groups] == ["opaque", "kernel"]
+        x.evaluate()
 
 
 def test_what_is_read_anywhere_is_decoded_as_a_whole() -> None:

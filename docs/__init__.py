@@ -1,0 +1,1 @@
+"""The pages, and the scripts that make parts of them."""
