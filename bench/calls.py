@@ -28,7 +28,8 @@ def main(batches: int = BATCHES) -> list[Row]:
         return result
 
     ends: list[float] = []
-    epoch = reader.next_epoch(batch_size=BATCH)
+    # not in advance: then the calls would be made by another thread, and cost nobody here anything
+    epoch = reader.next_epoch(batch_size=BATCH, prefetch=0)
     for _ in range(LEAD + batches):
         jpegs, labels = next(epoch)
         x = timed("decoders.image", ndd.decoders.image, jpegs)

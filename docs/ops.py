@@ -90,8 +90,8 @@ def overview() -> str:
         f"All {len(OPS)} ops, from their definitions. Every op takes a Tensor or a Batch, ragged "
         "or not, and `batch_size` and `device`; arguments that are numbers may differ from sample "
         "to sample. All run on the CPU and, generated from the same definition, on the GPU: "
-        "simulated in the tests, [not run on hardware yet](../gpu.md). Arithmetic and `ndd.math` are in "
-        "[other names](other.md).",
+        "simulated in the tests, [not run on hardware yet](../gpu.md). Arithmetic and `ndd.math` "
+        "are in [other names](other.md).",
     ]
     for family, (title, _) in FAMILIES.items():
         lines += [f"## {title}", "| op | |\n|---|---|"]

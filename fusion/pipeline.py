@@ -201,7 +201,7 @@ class Pipeline:
         if not moved and own is None:
             return lambda begin, end, _places: run(address, begin, end)
         between = self.between
-        cells = memoryview(table.reshape(-1))  # quicker than NumPy for single numbers
+        cells = table.reshape(-1).data  # quicker than NumPy for single numbers
 
         def work(begin: int, end: int, places: Places) -> None:
             for first in range(begin * width, end * width, width):

@@ -70,12 +70,23 @@ def _finish_elsewhere(node: Node, context: EvalContext) -> None:
     stack = list(node.inputs)
     while stack:
         n = stack.pop()
-        if n.storage is not None or n.context is context:
+        if n.context is context:
             continue
         if n.context is not None:
             evaluate_node(n)
-        else:  # made by this call
+            if n.device is not None:
+                _wait_for_stream(n, context)
+        elif n.storage is None:  # made by this call
             stack.extend(n.inputs)
+
+
+def _wait_for_stream(node: Node, context: EvalContext) -> None:
+    """Wait until a value that another stream writes is there."""
+    from .gpu import runtime_of
+
+    other = runtime_of(node.context, node.device)  # type: ignore[arg-type]
+    if other is not runtime_of(context, node.device):  # type: ignore[arg-type]
+        other.synchronize()
 
 
 def evaluate_node(node: Node) -> None:

@@ -115,6 +115,8 @@ def frozen(value: Any, recording: Recording) -> Any:
 
 def is_same(kept: Any, value: Any, nodes: Nodes) -> bool:
     """Whether an argument is the one that was recorded."""
+    if type(kept) is Constant and value is kept.value:
+        return type(value) is not np.ndarray or value.size == 0  # one may have changed since
     if isinstance(kept, Ref):
         return getattr(value, "_node", value) is nodes.get(kept)
     if isinstance(kept, Items):
@@ -135,8 +137,6 @@ def is_same(kept: Any, value: Any, nodes: Nodes) -> bool:
             and (value.dtype, value.shape) == (constant.dtype, constant.shape)
             and value.tobytes() == constant.tobytes()
         )
-    if value is constant:
-        return True
     return type(value) is type(constant) and isinstance(value, _PLAIN) and bool(value == constant)
 
 

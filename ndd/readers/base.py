@@ -249,7 +249,7 @@ class Reader:
         number of items. `progress` shows a bar (with tqdm, if that is installed).
 
         While the caller works with a batch, the calls that the loop makes are already made with the
-        next `prefetch` ones (1 if omitted, 0: never; the variable NDD_PREFETCH sets another
+        next `prefetch` ones (2 if omitted, 0: never; the variable NDD_PREFETCH sets another
         default). Values do not depend on it: at the first call that differs from what the loop did
         before, it is made as usual. Upstream needs `capture=True` for this; here that says nothing
         new, and `ctx` neither.
@@ -260,7 +260,7 @@ class Reader:
                 f"{self._where}: batch_size {size} is larger than max_batch_size "
                 f"{self._max_batch_size}, which the reader was made with"
             )
-        ahead = int(os.environ.get("NDD_PREFETCH", "1")) if prefetch is None else prefetch
+        ahead = int(os.environ.get("NDD_PREFETCH", "2")) if prefetch is None else prefetch
         if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 0:
             raise ValueError(f"{self._where}: `prefetch` must be 0 or more, got {prefetch!r}")
         return Epoch(self, size, 0 if size is None else ahead, progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -15,6 +16,8 @@ from ..kernels import trace
 from ..replay import Recording, Replay, Shadows
 from .read_ahead import join_at_exit
 
+# Calls that are foreseen take less than this, unless another thread has the interpreter.
+GRACE_SECONDS = 1e-3
 # Makes what the reader gives in iteration `number`; None if that must be left to the caller.
 Prepare = Callable[[int], tuple[Any, ...] | None]
 
@@ -64,10 +67,15 @@ class _State:
                 self.changed.notify_all()
 
     def _wait_for_turn(self) -> bool:
+        is_ahead = False
         with self.changed:
             while not self.stopped.is_set() and self.next_made > self.at + self.depth:
                 self.changed.wait()
-            return not self.stopped.is_set() and self.next_made < self.count
+                is_ahead = True
+        if is_ahead:
+            # there is time: the caller, who has just taken a batch, makes its calls undisturbed
+            time.sleep(GRACE_SECONDS)
+        return not self.stopped.is_set() and self.next_made < self.count
 
     def _make(self, outputs: tuple[Any, ...]) -> tuple[Replay, EvalContext]:
         like = self.recording.context

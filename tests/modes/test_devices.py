@@ -119,3 +119,16 @@ def test_random_programs_on_the_gpu() -> None:
             for got, want in zip(programs.run(program, "gpu"), wanted, strict=True):
                 assert_same(got, want, repr(program))
         compared += 1
+
+
+def test_a_value_of_another_stream_is_waited_for() -> None:
+    for evaluated in (False, True):
+        for _ in range(10):
+            with ndd.EvalContext(cuda_stream=ndd.stream()):
+                x = ndd.zeros(shape=[40, 40], device="gpu") + 1
+                if evaluated:
+                    x.evaluate()
+            assert np.asarray(x.cpu()).sum() == 1600
+            with ndd.EvalContext(cuda_stream=ndd.stream()):
+                y = x + 1
+            assert np.asarray((y + x).cpu()).sum() == 4800
