@@ -436,8 +436,9 @@ def test_kill_at_any_point_and_resume(files, tmp_path, run):
     ):  # anywhere between two lines, or in the middle of a save
         os.sched_yield()
     child.kill()
-    lines += child.stdout.read().splitlines()  # not communicate(): it skips what is buffered
-    assert child.wait(60) == -9
+    with child:  # closes its pipes
+        lines += child.stdout.read().splitlines()  # not communicate(): it skips what is buffered
+    assert child.returncode == -9
     seen = [[int(n) for n in line.split()] for line in lines]
 
     reader, rng = ndd.readers.File(**options), ndd.random.RNG(seed=0)
