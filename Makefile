@@ -42,8 +42,9 @@ venv: $(VENV)/.test
 demo: $(VENV)/.core
 	$(PY) -m ndd demo $(DEMO_ARGS)
 
+# Workers start with neighbouring tests, which share kernels; whoever has finished takes from the others.
 test: $(VENV)/.test
-	$(PY) -m pytest -q -n $(JOBS) $(PYTEST_ARGS)
+	$(PY) -m pytest -q -n $(JOBS) --dist=worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.test
 	$(PY) -m ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 import os
 import shutil
@@ -20,6 +21,17 @@ def pytest_configure() -> None:
     global _own_cache
     if "NDD_CACHE_DIR" not in os.environ:
         _own_cache = os.environ["NDD_CACHE_DIR"] = tempfile.mkdtemp(prefix="ndd-test-cache-")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first, so that no worker is left with one when the others have finished."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made stays: no collection needs to walk through it (5 % of all time)."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

@@ -56,6 +56,7 @@ def test_bench_needs_the_repository(monkeypatch, tmp_path, capfd):
     assert main(["bench"]) == 2
     assert "clone the repository and run `make bench`" in capfd.readouterr().err
     (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "__init__.py").touch()  # else another `bench` on the path would win
     (tmp_path / "bench" / "__main__.py").write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
     assert main(["bench"]) == 3 and "['--quick']" in capfd.readouterr().out
     main(["bench", "resample", "--rounds", "2"])

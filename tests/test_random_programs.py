@@ -21,6 +21,7 @@ EXAMPLES = int(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES,
     derandomize=EXAMPLES <= 100,
@@ -102,6 +103,7 @@ def test_fusion_is_exact_in_the_reference(reference_kernels, data: st.DataObject
         compare(program, wanted, "fused, in NumPy")
 
 
+@pytest.mark.slow
 def test_compiled_kernels_equal_the_reference() -> None:
     """The same programs through Numba and through NumPy: the code generator against the meaning."""
     from ndd.kernels import cpu_runtime

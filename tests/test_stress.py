@@ -23,7 +23,7 @@ from tests.helpers import arrays, assert_same, counted_runs
 FULL = os.environ.get("NDD_STRESS") == "1"
 CHAIN = 100_000 if FULL else 10_000
 CALLS = 1_000_000 if FULL else 20_000
-THREAD_SECONDS = float(os.environ.get("NDD_THREAD_SECONDS") or (60 if FULL else 10))
+THREAD_SECONDS = float(os.environ.get("NDD_THREAD_SECONDS") or (60 if FULL else 4))
 
 
 def resident_kb() -> int:
