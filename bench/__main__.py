@@ -69,12 +69,13 @@ def main(arguments: list[str] | None = None) -> int:
     for name in chosen.names or (QUICK if chosen.quick else WORKLOADS):
         if name in TUNING:
             TUNING[name]()
-        else:
-            rows += soak.main(chosen.minutes) if name == "soak" else WORKLOADS[name](settings)
-    if rows:
-        report.write(rows, chosen.output)
+            continue
+        part = soak.main(chosen.minutes) if name == "soak" else WORKLOADS[name](settings)
+        rows += part
+        report.write(rows, chosen.output)  # each time: a run that is broken off leaves what it has
         if not (chosen.quick or chosen.no_record):
-            harness.record(rows)
+            harness.record(part)
+    if rows:
         print(f"\n{report.goal_table(rows)}\n\nreport, rows and plots are in {chosen.output}")
     return 0
 

@@ -160,7 +160,7 @@ def test_launches_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NDD_GPU", "simulate")
     x = ndd.batch([np.zeros((4, 4), np.float32)] * 2, device="gpu").evaluate()
     with ndd.EvalMode.deferred, ndd.profile() as p:
-        y = x + 1.0
+        y = x + 7.03125  # a constant that no other test has copied there
         y.cpu().evaluate()
     launches = [(e.name, e.group, e.samples) for e in p.events if e.category == "launch"]
     # the constant is copied to the device first
