@@ -17,7 +17,7 @@ from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
 
 
-class KernelCompiler(compiler.CompilerBase):
+class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
     """Numba's passes, but for those for what no kernel has: closures, containers, arrays."""
 
     _PASSES = (
@@ -79,11 +79,11 @@ def _quick() -> Iterator[None]:
             found = known[context, *args] = slow(self, context, args, kws)
         return found
 
-    BaseFunction.get_call_type = get_call_type
+    BaseFunction.get_call_type = get_call_type  # type: ignore[method-assign]
     gc.disable()
     try:
         yield
     finally:
-        BaseFunction.get_call_type = slow
+        BaseFunction.get_call_type = slow  # type: ignore[method-assign]
         if collected:
             gc.enable()

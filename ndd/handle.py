@@ -84,8 +84,8 @@ def _wait_for_stream(node: Node, context: EvalContext) -> None:
     """Wait until a value that another stream writes is there."""
     from .gpu import runtime_of
 
-    other = runtime_of(node.context, node.device)  # type: ignore[arg-type]
-    if other is not runtime_of(context, node.device):  # type: ignore[arg-type]
+    other = runtime_of(node.context, node.device)
+    if other is not runtime_of(context, node.device):
         other.synchronize()
 
 
