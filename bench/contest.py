@@ -175,7 +175,10 @@ def contest(
                 print(f"  {name} is missing: {reason}", flush=True)
                 del processes[name]
         rows = _rounds(processes, rounds, measures, missing)
-        memory = {name: p.ask(memory=1)["peak"] for name, p in processes.items()}
+        memory = {}
+        for name, process in processes.items():
+            with suppress(Missing):  # ended meanwhile; its times are taken
+                memory[name] = process.ask(memory=1)["peak"]
     return Result(rows, facts, memory, missing)
 
 

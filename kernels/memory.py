@@ -72,24 +72,18 @@ class Pool:
         with self._lock:
             blocks = self._free.get(size)
             block = blocks.pop() if blocks else None
-            self.live_bytes += size
-            self.peak_bytes = max(self.peak_bytes, self.live_bytes)
             if block is not None:
                 self.free_bytes -= size
+                self._count(size)
         if block is None:
-            block = self._allocate(size, nbytes)
+            block = _allocate(size, nbytes)
+            with self._lock:
+                self._count(size)
         return Buffer(self, block, nbytes)
 
-    def _allocate(self, size: int, nbytes: int) -> Block:
-        try:
-            memory = np.empty(size, np.uint8)
-        except MemoryError:
-            with self._lock:
-                self.live_bytes -= size
-            # NumPy's own error cannot be made again with another text, so an op could not be named
-            raise MemoryError(f"there is no memory for {nbytes / 1e9:,.1f} GB") from None
-        start = memory.__array_interface__["data"][0]
-        return memory, start + (-start) % ALIGNMENT
+    def _count(self, size: int) -> None:
+        self.live_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
     def give_back(self, block: Block) -> None:
         size = block[0].size
@@ -104,6 +98,16 @@ class Pool:
         with self._lock:
             self._free.clear()
             self.free_bytes = 0
+
+
+def _allocate(size: int, nbytes: int) -> Block:
+    try:
+        memory = np.empty(size, np.uint8)
+    except MemoryError:
+        # NumPy's own error cannot be made again with another text, so no op could be named
+        raise MemoryError(f"there is no memory for {nbytes / 1e9:,.1f} GB") from None
+    start = memory.__array_interface__["data"][0]
+    return memory, start + (-start) % ALIGNMENT
 
 
 def _size_class(nbytes: int) -> int:

@@ -119,7 +119,12 @@ def nothing_planned() -> Iterator[None]:
 def run_python(code: str, **env: str) -> str:
     """What a fresh Python process prints that runs this code with these variables."""
     done = start_python(code, **env)
-    out, err = done.communicate(timeout=300)
+    try:
+        out, err = done.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        done.kill()
+        out, err = done.communicate()
+        pytest.fail(f"the process hangs\n{out}\n{err}")
     assert done.returncode == 0, f"exit code {done.returncode}\n{out}\n{err}"
     return out.strip()
 

@@ -697,7 +697,7 @@ def test_float_operations_compile(dtype):
         ex.unary(op, x) for op in ("floor", "trunc", "rint", "sqrt", "exp", "log", "sin", "cos")
     ]
     spec = flat_spec(f"compiled_{dtype}", [dtype] * 2, values)
-    assert cubin.compile_cubin(spec, 90).registers > 0
+    assert cubin.compile_cubin(spec, 90, block=128).registers > 0
 
 
 @pytest.mark.slow

@@ -158,6 +158,20 @@ def test_perspective_and_remap_at_large_scales():
         assert np.abs(np.array(got).astype(int) - want).max() <= 3
 
 
+def test_results_that_no_memory_can_hold():
+    """More than a 64-bit process can address (128 TiB), so that it fails on every machine."""
+    x = ndd.tensor(noise((4, 4, 1), np.float32), layout="HWC")
+    before = ndd.memory_stats()
+    for text, program in (
+        ("resize: there is no memory for 281,475.0 GB", lambda: np.array(ndd.resize(x, size=[2**24, 2**22]))),
+        ("zeros: there is no memory for 562,950.0 GB",
+         lambda: np.array(ndd.zeros(shape=[2**46], dtype=ndd.float64))),
+    ):  # fmt: skip
+        error_everywhere(MemoryError, text, program)
+        works()
+    assert ndd.memory_stats().peak < before.peak + 10**6
+
+
 # -- regions of interest -------------------------------------------------------------------------
 
 

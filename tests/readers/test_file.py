@@ -567,7 +567,7 @@ def test_ctrl_c_stops_the_wait_and_the_reader_goes_on(files):
         def read(path, ahead):
             if path.endswith(b"005.bin") and not slow.is_set():
                 waiting.wait()
-                time.sleep(0.2)
+                time.sleep(1.0)  # so that the caller waits by then, on a busy machine too
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
                 slow.wait()
             return plain(path)
