@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .harness import Row, ratio
+from .peers import TRAIN
 
 OURS = ("ndd", "ndd deferred", "ndd capture")
 
@@ -147,14 +148,14 @@ def _calls(table: Table) -> tuple[str, bool]:
 
 
 _EVAL, _TRAIN = "ResNet-50 eval", "ResNet-50 train"
-_FUSED = tuple(f"oracle {m}, fused decode" for m in ("dynamic", "capture", "pipeline"))
+_VARIANTS = tuple(n for n in TRAIN if n.startswith("oracle"))
 _BINDINGS = ("decode only: simplejpeg", "decode only: OpenCV")
 _CLAIMS: dict[str, Test] = {
     "1. eval ≥ 2.2× the oracle's dynamic mode": _faster(_EVAL, ("oracle dynamic",), 2.2),
     "1. eval ahead of every other peer": _ahead(_EVAL),
     "1. eval ≥ 0.85 of the fastest decode-only rate": _faster(_EVAL, _BINDINGS, 0.85),
     "2. train ≥ 2.0× the oracle's same program": _faster(_TRAIN, ("oracle dynamic",), 2.0),
-    "2. train ≥ 1.7× the oracle's best variant": _faster(_TRAIN, _FUSED, 1.7),
+    "2. train ≥ 1.7× the oracle's best variant": _faster(_TRAIN, _VARIANTS, 1.7),
     "2. train ahead of every other peer": _ahead(_TRAIN),
     "3. eval: eager, deferred, capture within 5 %": _alike(_EVAL),
     "3. train: eager, deferred, capture within 5 %": _alike(_TRAIN),
