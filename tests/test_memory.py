@@ -49,11 +49,11 @@ def test_warmup_compiles_what_a_loop_needs(tmp_path) -> None:
             return {"small": y, "all": [ndd.cast(x, dtype=ndd.float32)]}
         rng = ndd.random.get_default_rng()
         before = rng.get_state()
-        image = ndd.zeros(shape=[8, 9, 3], dtype=ndd.uint8, layout="HWC")
+        image = ndd.zeros(shape=[8, 9, 3], dtype=ndd.uint8, layout="HWC").evaluate()
         ndd.EvalMode.deferred.__enter__()  # eager grouping depends on time
         made = ndd.warmup(augment, image)
         count = cpu_runtime.compile_count
-        large = ndd.zeros(shape=[80, 70, 3], dtype=ndd.uint8, layout="HWC")
+        large = ndd.zeros(shape=[80, 70, 3], dtype=ndd.uint8, layout="HWC").evaluate()
         result = augment(large)
         for value in (result["small"], *result["all"]):
             value.evaluate()
