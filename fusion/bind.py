@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels import trace
-from ..kernels.spec import KernelSpec
-from ..kernels.taps import NEAREST, NEAREST_SUM, filter_tables
+from ..kernels.spec import GROUP, TAPS, KernelSpec
 from .graph import Array, Node, Storage
 from .lower import Recipe, Term, Terms, WindowRecipe
 
@@ -67,36 +66,34 @@ class Binder:
         node = self.nodes[position]
         source = node.inputs[0].shapes.rows
         place = spec.columns
-        sizes: dict[str, Number] = {}
-        n_in, n_out = source[:, 0], np.ones(len(rows), np.int64)
-        for k, (axis, taps) in enumerate(zip(node.static.axes, node.params, strict=True)):
-            step, at = self.numbers(terms[k])
-            n_in = source[:, axis]
-            numbers: dict[str, Number] = {
-                "step": step, "at": at, "n": node.shapes.rows[:, axis], "in": n_in,
-                "count": taps.count, "base": taps.base,
-                "nearest": (taps.kind == NEAREST) + 2 * (taps.kind == NEAREST_SUM),
-                "table": self.filters(node.device) + 4 * filter_tables()[1][taps.kind],
-                "origin": _bits(taps.origin), "scale": _bits(taps.scale),
-                "stretch": _bits(taps.stretch),
-            }  # fmt: skip
-            for what, number in numbers.items():
-                rows[:, place[f"tap_{what}", k]] = number
-            out = terms[k][0]
-            n_out = np.ones_like(n_in) if out is None else rows[:, place["n", out]]
-            sizes[f"first_{k}"] = 4 * n_out
-            sizes[f"weight_{k}"] = 4 * n_out * taps.count
         assert spec.sampler is not None
         lanes = spec.sampler.lanes
+        areas: list[Array] = []  # bytes
+        n_in = n_out = source[:, 0]  # of the last dimension, after the loop
+        for k, (axis, taps) in enumerate(zip(node.static.axes, node.params, strict=True)):
+            first = place["tap_step", k]
+            step, at = self.numbers(terms[k])
+            n_in, out = source[:, axis], terms[k][0]
+            rows[:, first], rows[:, first + 1] = step, at
+            rows[:, first + 2], rows[:, first + 3] = node.shapes.rows[:, axis], n_in
+            rows[:, first + 4 : first + len(TAPS)] = taps.cells
+            rows[:, place["tap_table", k]] += self.filters(node.device)
+            n_out = np.ones_like(n_in) if out is None else rows[:, place["n", out]]
+            if k == len(terms) - 1:
+                n_out = -(-n_out // GROUP) * GROUP
+            areas += [4 * n_out + 8, 4 * n_out * taps.count]  # first taps, weights
         # of the last dimension: sums of rows, with the border repeated, and pixels of the result
-        sizes["sums"] = 4 * (n_in + 2 * rows[:, place["tap_count", len(terms) - 1]] + 2) * lanes
-        sizes["line"] = 4 * n_out * (4 if lanes == 3 else lanes)
-        end: Number = 0
-        for name in spec.sampler_areas:
-            rows[:, place["area", name]] = end
-            # a vector may be read or written where one element is meant
-            end = end + -(-(sizes[name] + 32) // ROW_ALIGN) * ROW_ALIGN
-        rows[:, place["scratch",]] = end
+        areas += [4 * lanes * (n_in + 2 * taps.count + 2), 4 * lanes * n_out]
+        if len(terms) == 2:  # rows that are kept where columns are summed up first
+            kept = node.params[0].last * node.params[0].count
+            areas += [8 * lanes * kept, kept * areas[-1]]
+        # a vector may be read or written where one element is meant
+        ends = (np.array(areas) + (32 + ROW_ALIGN - 1)) // ROW_ALIGN * ROW_ALIGN
+        ends = ends.cumsum(axis=0)
+        at_areas = place["area", spec.sampler_areas[0]]
+        rows[:, at_areas] = 0
+        rows[:, at_areas + 1 : at_areas + len(ends)] = ends[:-1].T
+        rows[:, place["scratch",]] = ends[-1]
 
     def numbers(self, term: Term) -> tuple[Number, Number]:
         """(step, offset) of a term, per sample where samples differ."""
@@ -182,8 +179,3 @@ class Binder:
         lo, hi = bounds[window.axes[0]]
         lo[never], hi[never] = 1, 0
         return bounds
-
-
-def _bits(numbers: Array) -> Array:
-    """The bits of float32 numbers, for a table of integers."""
-    return numbers.view(np.int32)

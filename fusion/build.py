@@ -259,9 +259,8 @@ def resample(
     op: str, x: Node, axes: Sequence[int], shapes: Shapes, taps: Sequence[Taps], batch: bool
 ) -> Node:
     """`x` interpolated along `axes`, as float32; `taps[k]` tells how along axes[k]."""
-    extents = x.shapes.rows[:, list(axes)]
-    bad = np.flatnonzero((extents == 0).any(axis=1) & (shapes.volumes > 0))
-    if len(bad):
+    empty = x.shapes.rows[:, list(axes)] == 0
+    if empty.any() and (bad := np.flatnonzero(empty.any(axis=1) & (shapes.volumes > 0))).size:
         s = int(bad[0])
         raise ValueError(f"sample {s} of shape {x.shapes.tuples[s]} has no pixels to interpolate")
     extents = shapes.rows[:, list(axes)].T

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import cpu_functions
 from . import dtypes as dt
-from .cpu_lines import TILE_COLUMNS, LineWriter
+from .cpu_lines import TILE_COLUMNS, LineWriter, ask_for_output
 from .cpu_sampler import SamplerWriter
 from .dtypes import DType
 from .expr import Expr, Function, bfloat16_bits, const, cost, rewrite, walk
@@ -227,6 +227,8 @@ class Writer(Lines):
         if depth == len(axes) - 1:
             if self.lines is not None:
                 yield from self.lines.lines(done)
+            if self.tiled:
+                yield from ask_for_output(self)
             yield from self._innermost(axes[depth], stores, order, windows, done)
             return
         tiled = self.tiled and depth == len(axes) - 2
@@ -318,7 +320,7 @@ class Writer(Lines):
 
     def _store(self, point: dict[int, int], k: int, value: str, scope: int) -> str:
         access = self.spec.stores[k]
-        offset = self._offset("out", k, access, tuple(point.items()))
+        offset = self.offset("out", k, access, tuple(point.items()))
         # stores of one kernel never meet: each has an alias scope of its own
         suffix = f"_{scope}" if 0 < scope < MAX_STORE_SCOPES else ""
         return f"store_{access.dtype}{suffix}(out_{k}, {offset}, {value})"
@@ -356,7 +358,7 @@ class Writer(Lines):
         for t, (point, k, _) in enumerate(self.stores):
             source = self.table_source[t]
             slot, pinned = source.attr
-            where = self._offset("in", slot, self.spec.loads[slot], pinned)
+            where = self.offset("in", slot, self.spec.loads[slot], pinned)
             byte = f"i64(load_u8(in_{slot}, {where}))"
             yield self._store(point, k, f"get_{self.spec.stores[k].dtype}(table_{t}, {byte})", t)
 
@@ -370,9 +372,10 @@ class Writer(Lines):
 
     # -- expressions ---------------------------------------------------------------------------
 
-    def _offset(
-        self, kind: str, k: int, access: Access, pinned: tuple[tuple[int, int], ...]
+    def offset(
+        self, kind: str, k: int, access: Access, pinned: tuple[tuple[int, int | str], ...]
     ) -> str:
+        """Where an operand's element is, at `pinned` positions along some axes, else the loops'."""
         at = dict(pinned)
         terms = [f"{kind}_first_{k}"] if access.guarded else []
         for axis, stride in enumerate(access.strides):
@@ -391,7 +394,7 @@ class Writer(Lines):
         access = self.spec.loads[slot]
         own = replace(access, strides=access.strides[: self.spec.rank])
         pinned = tuple((a, k) for a, k in point.items() if own.strides[a] != 0)
-        return self._offset("in", slot, own, pinned)
+        return self.offset("in", slot, own, pinned)
 
     def print(self, e: Expr) -> str:
         if e.op in ("load", "fetch", "window", "index", "lookup"):
@@ -416,7 +419,7 @@ class Writer(Lines):
         if e.op == "fetch":
             return f"load_{e.dtype}(in_{slot}, {self._computed_offset(slot, at, e.args)})"
         if e.op == "load":
-            offset = self._offset("in", slot, self.spec.loads[slot], pinned)
+            offset = self.offset("in", slot, self.spec.loads[slot], pinned)
             if e.args and not (e.args[0].op == "const" and e.args[0].attr):
                 offset = f"({offset}) if {self.ref(e.args[0])} else 0"
             return f"load_{e.dtype}(in_{slot}, {offset})"

@@ -50,9 +50,9 @@ def _symbol(name: str) -> str:
 
 def _compile(name: str) -> tuple[str, bytes]:
     from . import numba_sampler
-    from .numba_compile import compile_helper
+    from .numba_compile import compile_native
 
-    return compile_helper(*numba_sampler.helper(name))
+    return compile_native(*numba_sampler.helper(name))
 
 
 def __getattr__(name: str) -> Any:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from .cpu import Stores, Writer
 
 TILE_COLUMNS = 64
-_POSITION_BYTES = 16  # row, column and the two weights of one pixel
-_START_BYTES = 256  # behind the positions: where the line before began
+ROWS_AHEAD = 4
+_CACHE_LINE = 64
+_PLACES_BYTES = 2048  # two positions and what follows from them: see numba_sampler
 
 
 class LineWriter:
@@ -27,17 +28,12 @@ class LineWriter:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.spec = writer.spec
-        # positions: (whether they are clamped, y, x, height, width)
-        self.places: dict[tuple[bool, Expr, Expr, Expr, Expr], int] = {}
+        self.places: dict[tuple[Expr, ...], int] = {}  # positions: (y, x)
         self.reads: dict[Expr, int] = {}
         for e in writer.order:
             if e.op == "bilinear":
-                self.places.setdefault(self._place(e), len(self.places))
+                self.places.setdefault(e.args[:2], len(self.places))
                 self.reads.setdefault(e, len(self.reads))
-
-    def _place(self, e: Expr) -> tuple[bool, Expr, Expr, Expr, Expr]:
-        y, x, h, w = e.args[:4]
-        return len(e.args) == 4, y, x, h, w
 
     @property
     def axis(self) -> int | None:
@@ -46,29 +42,26 @@ class LineWriter:
 
     def allocate(self) -> Iterator[str]:
         for k in self.places.values():
-            yield f"places_{k} = stack_{TILE_COLUMNS * _POSITION_BYTES + _START_BYTES}()"
+            yield f"places_{k} = stack_{_PLACES_BYTES}()"
         for e, k in self.reads.items():
             yield f"line_{k} = stack_{4 * TILE_COLUMNS * _pitch(e)}()"
 
     def lines(self, done: set[Expr]) -> Iterator[str]:
         """All lines of the tile from `tile` to `tile_end`."""
-        for (clamped, *where), k in self.places.items():
-            yield from self._positions(clamped, where, k, done)
+        for where, k in self.places.items():
+            yield from self._positions(where, k, done)
         for e in self.reads:
             yield self._read(e)
 
-    def _positions(
-        self, clamped: bool, where: list[Expr], k: int, done: set[Expr]
-    ) -> Iterator[str]:
+    def _positions(self, where: tuple[Expr, ...], k: int, done: set[Expr]) -> Iterator[str]:
         writer = self.writer
         yield f"for o_{self.axis} in range(tile, tile_end):"
         for e in walk(where):
             if e.op != "const" and e not in done:
                 yield f"    {writer.assign(e)}"
-        name = "place_clamped" if clamped else "place"
-        writer.imports.add(name)
+        writer.imports.add("note")
         numbers = ", ".join(writer.ref(e) for e in where)
-        yield f"    {name}(places_{k}, o_{self.axis} - tile, {numbers})"
+        yield f"    note(places_{k}, o_{self.axis} - tile, {numbers})"
 
     def _read(self, e: Expr) -> str:
         slot, pinned, lanes = e.attr
@@ -82,7 +75,7 @@ class LineWriter:
         run = "_run" if strides[1] == str(lanes) else ""
         name = f"bilinear_{access.dtype}_{lanes}{run}" + ("_fill" if fill else "")
         writer.helpers.add(name)
-        places = f"places_{self.places[self._place(e)]}"
+        places = f"places_{self.places[e.args[:2]]}"
         extents = [f"i64({h})", f"i64({w})"]
         lines = [places, "tile_end - tile", f"line_{self.reads[e]}"]
         numbers = [f"in_{slot}", offset, *strides, *extents, *lines, *(fill or ["f32(0)"])]
@@ -91,7 +84,7 @@ class LineWriter:
     def read_lane(self, e: Expr) -> str:
         """Source of one lane of a bilinear read."""
         whole = e.args[0]
-        at = f"(o_{self.axis} - tile) * {_pitch(whole)} + {e.attr}"
+        at = f"o_{self.axis} - tile + {e.attr * TILE_COLUMNS}"
         return f"row_f32(line_{self.reads[whole]}, {at})"
 
     def cut(self, stores: Stores) -> Stores:
@@ -102,6 +95,31 @@ class LineWriter:
 
         memo: dict[Expr, Expr] = {}
         return [(point, k, rewrite(value, leaf, memo)) for point, k, value in stores]
+
+
+def ask_for_output(writer: Writer) -> Iterator[str]:
+    """Ask for the memory that a later row of this tile will be written to.
+
+    Row after row of a tile is too short a run for a CPU to foresee the next, and stores that wait
+    for memory hold up everything (a rotation by 25°: 1.24 times as fast; one row ahead: 1.21).
+    """
+    spec = writer.spec
+    if len(spec.loop_axes) < 2:
+        return
+    row, column = spec.loop_axes[-2:]
+    for k, access in enumerate(spec.stores):
+        step = access.strides[column]
+        if step is None or not 0 < step * access.dtype.bytes <= _CACHE_LINE:
+            continue  # mirrored or scattered
+        # of points that lie side by side, like channels, the first one
+        close = [a for a, s in enumerate(access.strides) if s is not None and s < step]
+        points = [p for p in spec.static_points if not any(p.get(a) for a in close)]
+        for point in points:
+            at: dict[int, int | str] = {**point, row: f"(o_{row} + {ROWS_AHEAD})", column: "tile"}
+            offset = writer.offset("out", k, access, tuple(at.items()))
+            for n in range(0, TILE_COLUMNS * step * access.dtype.bytes, _CACHE_LINE):
+                writer.imports.add("ask_to_write")
+                yield f"ask_to_write(out_{k} + ({offset}) * {access.dtype.bytes} + {n})"
 
 
 def _pitch(e: Expr) -> int:

@@ -240,7 +240,7 @@ def _pair_clamped(at: Expr, n: Expr) -> tuple[Pixels, Expr]:
     """The same for a position clamped to the border: the last two pixels are the last pair."""
     zero, true = const(0, dt.int32), const(True, dt.bool_)
     last = cast(n - 1, dt.float32)
-    at = select(at >= 0.0, at, const(0.0, dt.float32))
+    at = select(at > 0.0, at, const(0.0, dt.float32))
     at = select(at < last, at, last)
     first = cast(at, dt.int32)
     first = select(first < n - 2, first, n - 2)
@@ -408,8 +408,11 @@ def limits(dtype: DType) -> tuple[int, int]:
     return 0, (1 << dtype.bits) - 1
 
 
-def convert(x: Expr, to: DType, rounding: str = "away") -> Expr:
-    """Saturating conversion, as ops store their results. `rounding`: away, trunc or even."""
+def convert(x: Expr, to: DType, rounding: str = "away", in_range: bool = False) -> Expr:
+    """Saturating conversion, as ops store their results. `rounding`: away, trunc or even.
+
+    `in_range`: no value is nan or beyond the limits of `to`, so that none has to be clamped.
+    """
     if x.dtype is to:
         return x
     if x.dtype in (dt.float16, dt.bfloat16):
@@ -419,7 +422,7 @@ def convert(x: Expr, to: DType, rounding: str = "away") -> Expr:
     if to.is_float:
         return cast(x, to)
     if x.dtype.is_float:
-        return _float_to_int(x, to, rounding)
+        return _float_to_int(x, to, rounding, in_range)
     if to is dt.bool_ or x.dtype is dt.bool_:
         return cast(x, to)
     return _int_to_int(x, to)
@@ -434,13 +437,13 @@ def _int_to_int(x: Expr, to: DType) -> Expr:
     return cast(x, to)
 
 
-def _float_to_int(x: Expr, to: DType, rounding: str) -> Expr:
+def _float_to_int(x: Expr, to: DType, rounding: str, in_range: bool) -> Expr:
     if to is dt.bool_:
         # rounded first: 0.3 is False, 0.5 is True, nan is True
         return ne(_round(x, rounding), 0.0)
     lo, hi = limits(to)
     if to.bits < x.dtype.significand_bits:  # type: ignore[operator]
-        return _narrow_float_to_int(x, to, rounding, lo, hi)
+        return _narrow_float_to_int(x if in_range else _clamped(x, to, lo, hi), to, rounding, lo)
     # hi is not a float of this type, but hi + 1 is
     r = _round(x, rounding)
     inside = select(r < float(hi + 1), r, const(0.0, x.dtype))
@@ -452,15 +455,18 @@ def _float_to_int(x: Expr, to: DType, rounding: str) -> Expr:
     return select(r > float(lo), number, select(ne(r, r), const(at_nan, to), const(lo, to)))
 
 
-def _narrow_float_to_int(x: Expr, to: DType, rounding: str, lo: int, hi: int) -> Expr:
+def _clamped(x: Expr, to: DType, lo: int, hi: int) -> Expr:
     if lo < 0 and to is not dt.int32:  # nan becomes 0, but the lowest int32
         x = select(ne(x, x), const(0.0, x.dtype), x)
-    clamped = minimum(maximum(x, float(lo)), float(hi))
+    return minimum(maximum(x, float(lo)), float(hi))
+
+
+def _narrow_float_to_int(x: Expr, to: DType, rounding: str, lo: int) -> Expr:
     through = dt.int64 if to is dt.uint32 else dt.int32  # a signed type that holds all values
     if rounding == "away" and lo == 0:
-        # clamped is not negative, so the conversion's own truncation rounds down
-        return cast(cast(clamped + _BELOW_HALF[x.dtype], through), to)
-    return cast(cast(_round(clamped, rounding), through), to)
+        # x is not negative, so the conversion's own truncation rounds down
+        return cast(cast(x + _BELOW_HALF[x.dtype], through), to)
+    return cast(cast(_round(x, rounding), through), to)
 
 
 def _round(x: Expr, rounding: str) -> Expr:

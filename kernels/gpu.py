@@ -145,10 +145,10 @@ class Writer:
             if kind in ("scratch", "area", "in_reach"):
                 continue
             if kind == "tap_table":
-                yield f"{name} = {value}.to(tl.pointer_type(tl.float32))"
+                yield f"{name} = {value}"
             elif kind in ("tap_origin", "tap_scale", "tap_stretch"):
                 yield f"{name} = {value}.to(tl.int32).to(tl.float32, bitcast=True)"
-            elif kind in ("tap_count", "tap_in", "tap_n", "tap_base"):
+            elif kind in ("tap_count", "tap_in", "tap_n", "tap_base", "tap_last"):
                 yield f"{name} = {value}.to(tl.int32)"
             elif kind in ("in", "out"):
                 accesses = self.spec.loads if kind == "in" else self.spec.stores

@@ -1,7 +1,8 @@
 """Source of the interpolating part of a GPU kernel: every program sums its own taps.
 
-The loops run over the taps of all dimensions, the last one outermost, in the order in which CPU
-kernels add; weights come from the filter's table as they are needed (kernels/taps.py).
+The loops run over the taps of all dimensions, in the order in which CPU kernels add: outermost is
+the dimension that is summed up last. Weights come from the filter's table as they are needed
+(kernels/taps.py).
 """
 
 from __future__ import annotations
@@ -31,55 +32,56 @@ class SamplerWriter:
         return f"sampled_{e.attr}"
 
     def lines(self) -> Iterator[str]:
-        for k, axis in enumerate(self.axes):
+        dims = [str(k) for k in range(len(self.axes))]
+        for k, axis in zip(dims, self.axes, strict=True):
             yield from self._dimension(k, axis)
-        last = len(self.axes) - 1
+        outer, *inner = [dims[-1], *dims[:-1]]
+        if len(dims) == 2:
+            yield from self._turned()
+            outer, inner = "outer", ["inner"]
         for lane in self.lanes:
-            yield f"even_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
-            yield f"odd_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
-        yield f"for tap_{last} in range(tap_count_{last}):"
-        yield from _indent(self._column(last))
+            yield f"sampled_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
+        yield f"for tap_{outer} in range(tap_count_{outer}):"
+        yield from _indent(self._tap_weight(outer))
         for lane in self.lanes:
-            yield f"sampled_{lane} = even_{lane} + odd_{lane}"
+            yield f"    row_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
+        yield from _indent(self._rows(inner, []))
+        for lane in self.lanes:
+            yield f"    sampled_{lane} = sampled_{lane} + w_{outer} * row_{lane}"
 
-    def _column(self, last: int) -> Iterator[str]:
-        """One tap of the last dimension: the sum of its rows, weighted.
+    def _turned(self) -> Iterator[str]:
+        """Which of two dimensions is summed up last depends on the sample: see NOTE [order of
+        sums]."""
+        names = [f"tap_{what}" for what in ("count", "base", "in", "table", "stretch")]
+        for name in (*names, "first", "at", "total"):
+            yield f"{name}_outer = tl.where(tap_last_0 != 0, {name}_0, {name}_1)"
+            yield f"{name}_inner = tl.where(tap_last_0 != 0, {name}_1, {name}_0)"
 
-        Even and odd taps are summed up apart: see NOTE [pairs of taps].
-        """
-        yield from self._tap_weight(last)
-        for lane in self.lanes:
-            yield f"row_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
-        yield from self._rows(0, last)
-        yield f"is_odd = tap_{last} % 2 == 1"
-        for lane in self.lanes:
-            for name, other in (("even", "odd"), ("odd", "even")):
-                own = f"tl.fma(w_{last}, row_{lane}, {name}_{lane})"
-                kept = f"{name}_{lane}"
-                first, second = (kept, own) if other == "odd" else (own, kept)
-                yield f"{name}_{lane} = tl.where(is_odd, {first}, {second})"
-
-    def _rows(self, k: int, last: int) -> Iterator[str]:
-        """The loops over the taps of all dimensions but the last."""
-        if k == last:
-            weight = " * ".join(f"w_{j}" for j in range(last)) or "1.0"
-            yield f"weight = {weight}" if last else "weight = tl.full((BLOCK,), 1.0, tl.float32)"
-            for lane in self.lanes:
-                text, value = self._tap(lane)
-                yield from text
-                yield f"row_{lane} = tl.fma(weight, {value}, row_{lane})"
+    def _rows(self, dims: list[str], done: list[str]) -> Iterator[str]:
+        """The loops over the taps of these dimensions, and the sum of the values there."""
+        if dims:
+            k, *rest = dims
+            yield f"for tap_{k} in range(tap_count_{k}):"
+            yield from _indent([*self._tap_weight(k), *self._rows(rest, [*done, k])])
             return
-        yield f"for tap_{k} in range(tap_count_{k}):"
-        yield from _indent([*self._tap_weight(k), *self._rows(k + 1, last)])
+        if len(self.axes) == 2:
+            yield "p_0 = tl.where(tap_last_0 != 0, p_outer, p_inner)"
+            yield "p_1 = tl.where(tap_last_0 != 0, p_inner, p_outer)"
+        weight = " * ".join(f"w_{k}" for k in done) or "1.0"
+        yield f"weight = {weight}"
+        for lane in self.lanes:
+            text, value = self._tap(lane)
+            yield from text
+            yield f"row_{lane} = row_{lane} + weight * {value}"
 
-    def _tap_weight(self, k: int) -> Iterator[str]:
+    def _tap_weight(self, k: str) -> Iterator[str]:
         """The normalised weight of a tap, and the pixel that it reads."""
         yield from self._weight(k, f"tap_{k}")
         yield f"w_{k} = tl.div_rn(w_{k}, total_{k})"
         yield f"p_{k} = tl.maximum(tap_base_{k} + first_{k} + tap_{k}, 0)"
         yield f"p_{k} = tl.minimum(p_{k}, tap_in_{k} - 1).to(INDEX)"
 
-    def _dimension(self, k: int, axis: int | None) -> Iterator[str]:
+    def _dimension(self, k: str, axis: int | None) -> Iterator[str]:
         """Where the taps of a dimension begin, and the sum of their weights."""
         o = "lane * 0" if axis is None else f"o_{axis}"
         yield f"out_{k}_ = tl.maximum(tap_step_{k} * ({o}) + tap_at_{k}, 0)"
@@ -100,12 +102,13 @@ class SamplerWriter:
         yield from _indent(self._weight(k, "tap"))
         yield f"    total_{k} = total_{k} + w_{k}"
 
-    def _weight(self, k: int, tap: str) -> Iterator[str]:
+    def _weight(self, k: str, tap: str) -> Iterator[str]:
         """The filter, read from its table, at the distance of a tap."""
         yield f"d_{k} = ((first_{k} + {tap}).to(tl.float32) - at_{k}) * tap_stretch_{k}"
         yield f"j_{k} = d_{k}.to(tl.int32)"
-        yield f"w_{k} = tl.load(tap_table_{k} + j_{k})"
-        yield f"next_{k} = tl.load(tap_table_{k} + j_{k} + 1)"
+        yield f"knot_{k} = tap_table_{k}.to(tl.pointer_type(tl.float32)) + j_{k}"
+        yield f"w_{k} = tl.load(knot_{k})"
+        yield f"next_{k} = tl.load(knot_{k} + 1)"
         yield f"w_{k} = w_{k} + (d_{k} - j_{k}.to(tl.float32)) * (next_{k} - w_{k})"
 
     def _tap(self, lane: int) -> tuple[list[str], str]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numba import cfunc
 from numba.core import compiler, types
 from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
@@ -35,8 +34,12 @@ class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
         return [passes]
 
 
-def compile_kernel(function: Any) -> tuple[str, bytes]:
-    """Symbol and object code of `function(int64, int64, int64)`, with no wrapper for Python."""
+def compile_native(function: Any, signature: Any) -> tuple[str, bytes]:
+    """Symbol and object code of a function, with no wrapper for Python or C.
+
+    It returns a status and takes two out-pointers before its arguments: the result (ours is void)
+    and the exception (ours raise none).
+    """
     flags = compiler.Flags()
     flags.nrt = False
     flags.no_cpython_wrapper = True
@@ -46,17 +49,15 @@ def compile_kernel(function: Any) -> tuple[str, bytes]:
     cpu_target.target_context.refresh()
     with _quick():
         compiled = compiler.compile_extra(
-            cpu_target.typing_context, cpu_target.target_context, function, (types.int64,) * 3,
-            types.void, flags, {}, pipeline_class=KernelCompiler,
+            cpu_target.typing_context, cpu_target.target_context, function, signature.args,
+            signature.return_type, flags, {}, pipeline_class=KernelCompiler,
         )  # fmt: skip
         return compiled.fndesc.llvm_func_name, compiled.library._get_compiled_object()
 
 
-def compile_helper(function: Any, signature: Any) -> tuple[str, bytes]:
-    """Symbol and object code of a function that is called as in C."""
-    with _quick():
-        made = cfunc(signature, error_model="numpy", pipeline_class=KernelCompiler)(function)
-        return made._wrapper_name, made._library._get_compiled_object()
+def compile_kernel(function: Any) -> tuple[str, bytes]:
+    """Symbol and object code of `function(table, begin, end)`."""
+    return compile_native(function, types.void(types.int64, types.int64, types.int64))
 
 
 @contextmanager

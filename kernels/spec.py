@@ -14,11 +14,12 @@ from itertools import groupby, product
 from . import dtypes as dt
 from .dtypes import DType
 from .expr import Expr, const, rewrite, walk
+from .taps import CELLS
 
 Column = tuple[str | int, ...]
-# What the table tells of each interpolated dimension: see kernels/taps.py.
-TAPS = ("step", "at", "n", "in", "count", "nearest", "base", "table", "origin", "scale",
-        "stretch")  # fmt: skip
+# What the table tells of each interpolated dimension.
+TAPS = ("step", "at", "n", "in", *CELLS)
+GROUP = 8  # pixels that CPU kernels interpolate together
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,8 @@ class KernelSpec:
         """Parts of the scratch memory of a CPU kernel."""
         assert self.sampler is not None
         dims = range(len(self.sampler.axes))
-        return (*(f"{what}_{k}" for k in dims for what in ("first", "weight")), "sums", "line")
+        own = (f"{what}_{k}" for k in dims for what in ("first", "weight"))
+        return (*own, "sums", "line", *(("kept", "ring") if len(dims) == 2 else ()))
 
     def depth(self, e: Expr, depths: dict[Expr, int]) -> int:
         """How many loops (from outside) a pinned expression depends on."""

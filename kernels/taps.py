@@ -23,6 +23,10 @@ BASE_RADIUS = np.array([0.5, 1, 1, 2, 3, 0.5], np.float32)  # unstretched, by ki
 KNOTS = 32  # table entries per pixel of the wider filters
 
 
+# What the table of a kernel tells of each dimension, besides extents and positions; floats as bits.
+CELLS = ("count", "nearest", "base", "table", "origin", "scale", "stretch", "last")
+
+
 class Taps(NamedTuple):
     """Taps of one dimension, per sample; see above."""
 
@@ -32,6 +36,8 @@ class Taps(NamedTuple):
     count: Array  # type: ignore[assignment]  # int64; hides a method of tuples
     kind: Array  # int64
     base: Array  # int64
+    last: Array  # int64: 1 if the sums along this dimension are taken last, else 0
+    cells: Array  # int64 [samples, len(CELLS)]: all of it, as a kernel's table holds it
 
 
 @lru_cache(maxsize=None)
@@ -46,6 +52,21 @@ def _tables() -> tuple[Array, ...]:
         np.ones(1), np.array([0.0, 1.0, 0.0]), np.exp(-4 * knots(1) ** 2), cubic,
         np.sinc(wide) * np.sinc(wide / 3), np.ones(1),
     )  # fmt: skip
+
+
+def cells(origin: Array, scale: Array, stretch: Array, count: Array, kind: Array, base: Array,
+          last: Array) -> Array:  # fmt: skip
+    """CELLS for each of these numbers. The filter's table is counted in bytes from the first."""
+    result = np.empty((*count.shape, len(CELLS)), np.int64)
+    result[..., 0], result[..., 2], result[..., 7] = count, base, last
+    result[..., 1] = _NEAREST[kind]
+    result[..., 3] = 4 * filter_tables()[1][kind]
+    for k, floats in enumerate((origin, scale, stretch), 4):
+        result[..., k] = floats.view(np.int32)
+    return result
+
+
+_NEAREST = np.array([1, 0, 0, 0, 0, 2])  # by kind: how positions of nearest pixels are found
 
 
 @lru_cache(maxsize=None)

@@ -25,7 +25,6 @@ from .resize_geometry import (
     ROUNDINGS,
     Frame,
     check_finite,
-    even_range,
     filters,
     frame,
     plan_taps,
@@ -106,16 +105,15 @@ def _resized(
     rows = np.array(x.shapes.rows)
     rows[:, list(axes)] = f.out
     shapes = Shapes(check_extents(rows))
-    plan = plan_taps(f, kinds, antialias, inner)
+    is_rounded = dtype.is_integer and not all(bool((k == NEAREST).all()) for k in kinds)
+    elements = rows[:, axes[inner] + 1 :].prod(axis=1) if is_rounded else None
+    plan = plan_taps(f, kinds, antialias, inner, elements, 128 // dtype.bits)
     taps = [plan.taps[k] for k in columns]
     y = build.resample(name, x, [axes[k] for k in columns], shapes, taps, x.batch)
-    if not dtype.is_integer or all(bool((k == NEAREST).all()) for k in kinds):
+    if plan.even is None:
         return converted(name, y, dtype)
-    behind = range(axes[inner] + 1, x.rank)
-    size = rows[:, axes[inner] + 1 :].prod(axis=1)
-    low, high = even_range(f, plan, inner, size, 128 // dtype.bits)
-    numbers = np.stack([low, high, *(rows[:, a] for a in behind)], axis=1)
-    table = rows_node(numbers, x, dt.int32)
+    behind = rows[:, axes[inner] + 1 :]
+    table = rows_node(np.column_stack([*plan.even, behind]), x, dt.int32)
     places = [tuple(range(x.rank)), ()]
     key = (axes[inner], x.rank, dtype)
     return build.pointwise(name, _rounded, [y, table], places, shapes, x.layout, key)
@@ -133,8 +131,10 @@ def _to(x: Expr, dtype: DType) -> Expr:
 
 
 def _rounded(x: Expr, table: Expr, axis: int, rank: int, dtype: DType) -> Expr:
-    """Halves become even in the elements of a row from table[0] to table[1] (see `even_range`) and
-    go away from zero elsewhere; a row has axis `axis` and those behind it, of extents table[2:]."""
+    """Halves become even in the elements of a row from table[0] to table[1] (see `_even_range` in
+    resize_geometry.py) and go away from zero elsewhere; a row has axis `axis` and those behind it,
+    of extents table[2:].
+    """
     low, high, *extents = (
         ex.lookup(table, ex.const(k, dt.int32)) for k in range(2 + rank - axis - 1)
     )
@@ -162,7 +162,7 @@ def columns_of(name: str, values: Array | None, axes: int) -> Array | None:
     if values.shape[1] not in (1, axes):
         raise ValueError(f"`{name}` must have {axes} values, got {values.shape[1]}")
     check_finite(name, values)
-    return np.broadcast_to(values, (len(values), axes))
+    return values if values.shape[1] == axes else np.broadcast_to(values, (len(values), axes))
 
 
 def region_of(start: Array | None, end: Array | None, axes: int) -> tuple[Array | None, ...]:

@@ -5,9 +5,11 @@ Everything here is vectorised over samples, [samples, axes]; nothing looks at pi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, reduce, wraps
 from itertools import permutations
-from typing import NamedTuple
+from operator import mul
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from ..kernels.taps import (
     NEAREST_SUM,
     TRIANGULAR,
     Taps,
+    cells,
 )
 
 MODES = ("default", "stretch", "not_larger", "not_smaller")
@@ -36,8 +39,47 @@ MIN_SIZE = np.float32(0.1)
 MAX_RADIUS = np.float32(4096)
 
 _KINDS = np.array([NEAREST, TRIANGULAR, CUBIC, LANCZOS3, TRIANGULAR, GAUSSIAN])  # by InterpType
+_LINEAR = (np.array([TRIANGULAR]), np.array([TRIANGULAR]))
 TABLE_STEPS = np.array([0, 2, 64, 128, 192], np.float32)  # by kind
 _HALF = np.float32(0.5)
+
+
+# -- results that are kept -----------------------------------------------------------------------
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class _Content:
+    """Arguments that are equal if they hold the same numbers."""
+
+    __slots__ = ("args", "hash", "key")
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.args, self.key = args, _content(args)
+        self.hash = hash(self.key)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Content) and self.key == other.key
+
+
+def _content(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return x.shape, x.dtype.char, x.tobytes()
+    return tuple(map(_content, x)) if isinstance(x, (tuple, list)) else x
+
+
+def _kept(function: _F) -> _F:
+    """`function`, which computes numbers from numbers, with its last results kept: most batches are
+    of sizes that were there before, and then this takes a tenth of the time (64 images of different
+    sizes: 180 → 20 µs). Nobody may write to these results."""
+    found = lru_cache(maxsize=64)(lambda content: function(*content.args))
+    return cast(_F, wraps(function)(lambda *args: found(_Content(args))))
+
+
+# -- frames --------------------------------------------------------------------------------------
 
 
 class Frame(NamedTuple):
@@ -49,6 +91,7 @@ class Frame(NamedTuple):
     hi: Array  # float32
 
 
+@_kept
 def frame(
     extents: Array, sizes: Array, mode: str = "default", max_size: Sequence[float] | None = None,
     lo: Array | None = None, hi: Array | None = None, relative: bool = False,
@@ -56,9 +99,7 @@ def frame(
     scales: Array | None = None,
 ) -> Frame:  # fmt: skip
     """Extents and regions for the `sizes` (or, instead, `scales`) asked for; 0 leaves one free."""
-    low, high = _region(extents, lo, hi, relative)
-    region = np.abs(high - low)
-    region = np.where((region == 0) & (extents > 0), MIN_REGION, region)  # far from the image
+    low, high, region = _region(extents, lo, hi, relative)
     if scales is not None:
         if mode in ("not_larger", "not_smaller"):
             raise ValueError(f"`scales` cannot be combined with mode={mode!r}")
@@ -67,19 +108,22 @@ def frame(
     real = _real_sizes(sizes, region, mode, _limits(max_size, region.shape[1]))
     real = np.maximum(real, MIN_SIZE)
     out = _rounded(real, rounding)
-    out = np.where(extents == 0, 0, out)
-    # along a free axis a reversed region is not mirrored, as upstream
-    free = (sizes == 0) & ((mode in ("default", "stretch")) | ~(sizes != 0).any(1, keepdims=True))
-    low, high = _swapped(low, high, (sizes < 0) | (free & (low > high)))
-    if subpixel:
+    out[extents == 0] = 0
+    if (sizes <= 0).any():
+        # along a free axis a reversed region is not mirrored, as upstream
+        proportional = mode in ("default", "stretch")
+        free = (sizes == 0) & (proportional | ~(sizes != 0).any(1, keepdims=True))
+        low, high = _swapped(low, high, (sizes < 0) | (free & (low > high)))
+    if subpixel and not (lo is None and (out == real).all()):  # else it would change nothing
         low, high = _adjusted(low, high, real, out, alignment)
     return Frame(extents, out, low.astype(np.float32), high.astype(np.float32))
 
 
 def check_finite(name: str, values: Array) -> Array:
     """Refuse numbers that cannot be an extent or a position."""
-    bad = ~(np.abs(values) <= MAX_EXTENT)
-    if bad.any():
+    good = np.abs(values) <= MAX_EXTENT
+    if not good.all():
+        bad = ~good
         s = int(np.argwhere(bad)[0][0])
         raise ValueError(
             f"`{name}` must be finite and at most {MAX_EXTENT} in magnitude, "
@@ -90,20 +134,21 @@ def check_finite(name: str, values: Array) -> Array:
 
 def _region(
     extents: Array, lo: Array | None, hi: Array | None, relative: bool
-) -> tuple[Array, Array]:
-    """The region of interest, float32, in pixels."""
+) -> tuple[Array, Array, Array]:
+    """The region of interest, float32, in pixels: from, to, and its extents."""
     full = extents.astype(np.float32)
     if lo is None or hi is None:
-        return np.zeros_like(full), full
+        return np.zeros_like(full), full, full
     low = np.broadcast_to(check_finite("roi_start", lo), full.shape).astype(np.float32)
     high = np.broadcast_to(check_finite("roi_end", hi), full.shape).astype(np.float32)
     if relative:
         low, high = low * full, high * full
     thin = np.abs(high - low) < MIN_REGION
-    return (
-        np.where(thin, low - MIN_REGION * _HALF, low),
-        np.where(thin, high + MIN_REGION * _HALF, high),
-    )
+    low = np.where(thin, low - MIN_REGION * _HALF, low)
+    high = np.where(thin, high + MIN_REGION * _HALF, high)
+    region = np.abs(high - low)
+    far_away = (region == 0) & (extents > 0)  # from the image: there is no float32 between
+    return low, high, np.where(far_away, MIN_REGION, region)
 
 
 def _limits(max_size: Sequence[float] | None, axes: int) -> Array | None:
@@ -120,6 +165,8 @@ def _limits(max_size: Sequence[float] | None, axes: int) -> Array | None:
 def _real_sizes(sizes: Array, region: Array, mode: str, limits: Array | None) -> Array:
     """Extents before rounding, without signs; in float32, which decides some halves."""
     given = (sizes != 0) & (region > 0)  # nothing has no proportions
+    if limits is None and given.all():
+        return _sizes_given(np.abs(sizes), region, mode)
     some = given.any(1, keepdims=True)
     limits = np.where(some, np.float32(np.inf) if limits is None else limits, np.float32(np.inf))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -140,6 +187,15 @@ def _real_sizes(sizes: Array, region: Array, mode: str, limits: Array | None) ->
         return np.where(some & (most == common), limits, real)
 
 
+def _sizes_given(sizes: Array, region: Array, mode: str) -> Array:
+    """The same, if none is free or limited."""
+    if mode in ("default", "stretch"):
+        return sizes
+    scale = sizes / region
+    common = (scale.min if mode == "not_larger" else scale.max)(axis=1, keepdims=True)
+    return np.where(scale == common, sizes, region * common)
+
+
 def _rounded(real: Array, rounding: str) -> Array:
     check_finite("size", real)
     if rounding == "round":
@@ -157,8 +213,7 @@ def _adjusted(
     low: Array, high: Array, real: Array, out: Array, alignment: Array | float
 ) -> tuple[Array, Array]:
     """The region stretched about its middle as the size was by rounding: the scale stays true."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        stretch = np.where(real > 0, out / real.astype(np.float64), 1.0)
+    stretch = out / real.astype(np.float64)
     low, high = low.astype(np.float64), high.astype(np.float64)
     anchor = low + (high - low) * alignment
     return anchor + (low - anchor) * stretch, anchor + (high - anchor) * stretch
@@ -183,8 +238,10 @@ def filters(
     interp: Array | None, smaller: Array | None, larger: Array | None
 ) -> tuple[Array, Array]:
     """Kinds for shrinking and for growing, [samples or 1], from the three arguments."""
+    if interp is None and smaller is None and larger is None:
+        return _LINEAR
     both = np.array([DALIInterpType.INTERP_LINEAR]) if interp is None else interp
-    found = []
+    found: list[Array] = []
     for name, own in (("min_filter", smaller), ("mag_filter", larger)):
         values = both if own is None else own
         bad = (values < 0) | (values >= len(_KINDS))
@@ -202,50 +259,73 @@ class Plan(NamedTuple):
     """How a frame is interpolated."""
 
     taps: list[Taps]  # of each axis
-    last: Array  # the axis that upstream interpolates last, per sample
+    even: tuple[Array, Array] | None  # see `_even_range`
 
 
-def plan_taps(f: Frame, kinds: tuple[Array, Array], antialias: bool, innermost: int) -> Plan:
-    """Taps along every axis. `innermost`: which of the axes upstream takes for x."""
-    size = np.abs(f.hi - f.lo)
+@_kept
+def plan_taps(
+    f: Frame, kinds: tuple[Array, Array], antialias: bool, innermost: int,
+    elements: Array | None = None, lanes: int = 0,
+) -> Plan:  # fmt: skip
+    """Taps along every axis. `innermost`: which of the axes upstream takes for x.
+
+    For results that are rounded: `elements` per position along that axis, of which upstream rounds
+    so many as `lanes` at once.
+    """
+    way = f.hi - f.lo
+    size = np.abs(way)
     n_out = np.maximum(f.out, 1).astype(np.float32)
-    kind = np.where(size > n_out, kinds[0][:, None], kinds[1][:, None])
+    present = {*kinds[0].tolist(), *kinds[1].tolist()}
+    kind = np.full(size.shape, kinds[0][0])
+    if len(present) > 1:
+        kind = np.where(size > n_out, kinds[0][:, None], kinds[1][:, None])
     nearest = kind == NEAREST
-    scale = (f.hi - f.lo) / n_out
-    stretch, radius, count = _spread(kind, size, n_out, antialias)
-    low, high = np.minimum(f.lo, f.hi), np.maximum(f.lo, f.hi)
-    begin = np.maximum(np.floor(low - radius), 0).astype(np.int64)
-    end = np.minimum(f.extents, np.ceil(high - radius).astype(np.int64) + count)
-    first, last = _order(np.maximum(end - begin, 0), f.out, count, innermost)
+    scale = way / n_out
+    stretch, radius, count = _spread(kind, present, size, n_out, antialias)
+    begin = np.maximum(np.floor(np.minimum(f.lo, f.hi) - radius), 0).astype(np.int64)
+    end = np.ceil(np.maximum(f.lo, f.hi) - radius).astype(np.int64) + count
+    needed = np.maximum(np.minimum(f.extents, end) - begin, 0)
+    first, last = _order(needed, f.out, count, innermost)
     # Upstream stores only what the passes after the first need, and counts positions from there;
     # nearest pixels are taken in a single pass over what is needed.
     axes = np.arange(f.out.shape[1])
-    single_pass = nearest.all(axis=1, keepdims=True)
-    base = np.where((axes == first[:, None]) & ~single_pass, 0, begin)
-    centre = _HALF * scale - _HALF
+    later = axes != first[:, None]
+    if NEAREST in present:
+        later |= nearest.all(axis=1, keepdims=True)
+    base = begin * later
     own = f.lo - base.astype(np.float32)
-    origin = np.where(nearest, own, own + (centre - radius))
-    kind = np.where(nearest & (axes != innermost), NEAREST_SUM, kind)
-    columns = zip(origin.T, scale.T, stretch.T, count.T, kind.T, base.T, strict=True)
-    return Plan([Taps(*c) for c in columns], last)
+    origin = own + ((_HALF * scale - _HALF) - radius)
+    if NEAREST in present:
+        origin = np.where(nearest, own, origin)
+        kind = np.where(nearest & (axes != innermost), NEAREST_SUM, kind)
+    is_last = (axes == last[:, None]).astype(np.int64)
+    numbers = (origin, scale, stretch, count, kind, base, is_last)
+    columns = zip(*(n.T for n in numbers), cells(*numbers).swapaxes(0, 1), strict=True)
+    taps = [Taps(*c) for c in columns]
+    if elements is None:
+        return Plan(taps, None)
+    single = None  # nearest pixels are taken one by one
+    if NEAREST in present:
+        single = np.take_along_axis(nearest, last[:, None], 1)[:, 0]
+    return Plan(taps, _even_range(f, taps[innermost], innermost, single, elements, lanes))
 
 
-def _spread(kind: Array, size: Array, n_out: Array, antialias: bool) -> tuple[Array, Array, Array]:
+def _spread(
+    kind: Array, present: set[int], size: Array, n_out: Array, antialias: bool
+) -> tuple[Array, Array, Array]:
     """(table entries per pixel, radius, taps), step by step as upstream, so that the bits agree."""
-    nearest = kind == NEAREST
     radius: Array = BASE_RADIUS[kind]
     if antialias:
         radius = np.maximum(radius, np.minimum(radius * size / n_out, MAX_RADIUS))
     width = np.float32(2) * radius
-    gaussian = kind == GAUSSIAN
-    if gaussian.any():
+    if GAUSSIAN in present:
         sigma = ((radius * _HALF).astype(np.float64) / np.sqrt(2)).astype(np.float32)
-        width = np.where(gaussian, np.float32(4 * np.sqrt(2)) * sigma, width)
+        width = np.where(kind == GAUSSIAN, np.float32(4 * np.sqrt(2)) * sigma, width)
     last = TABLE_STEPS[kind]
     stretch = last / width
-    radius = last * _HALF / np.where(nearest, np.float32(1), stretch)
-    count = np.where(nearest, 1, np.ceil(np.float32(2) * radius)).astype(np.int64)
-    return stretch, radius, count
+    by = np.where(kind == NEAREST, np.float32(1), stretch) if NEAREST in present else stretch
+    radius = last * _HALF / by
+    return stretch, radius, np.maximum(np.ceil(np.float32(2) * radius), 1).astype(np.int64)
 
 
 # Relative costs by which upstream chooses the order of the passes (1500 observed choices agree).
@@ -256,58 +336,55 @@ def _order(needed: Array, out: Array, count: Array, innermost: int) -> tuple[Arr
     """The axes that upstream interpolates first and last: the cheapest order, by the numbers of
     pixels that it reads and writes and their taps."""
     axes = out.shape[1]
-    cost = count * np.where(np.arange(axes) == innermost, _INNER_TAP, 1.0) + _STORE
-    best = np.full(len(out), np.inf)
-    first, last = np.zeros((2, len(out)), np.int64)
-    for order in reversed(list(permutations(range(axes)))):
-        total: Array = np.zeros(len(out))
-        shape: Array = needed.astype(np.float64)
+    inputs, outputs = list(needed.astype(np.float64).T), list(out.astype(np.float64).T)
+    costs = [(_INNER_TAP if a == innermost else 1.0) * count[:, a] + _STORE for a in range(axes)]
+    orders = list(permutations(range(axes)))[::-1]  # of equal ones, upstream takes the first here
+    totals = []
+    for order in orders:
+        shape = list(inputs)
+        total: Array | float = 0.0
         for axis in order:
-            shape[:, axis] = out[:, axis]
-            total += shape.prod(axis=1) * cost[:, axis]
-        better = total < best
-        best = np.where(better, total, best)
-        first, last = np.where(better, order[0], first), np.where(better, order[-1], last)
-    return first, last
+            shape[axis] = outputs[axis]
+            total = total + reduce(mul, shape) * costs[axis]
+        totals.append(total)
+    best = np.array(orders)[np.array(totals).argmin(axis=0)]
+    return best[:, 0], best[:, -1]
 
 
 # -- halves --------------------------------------------------------------------------------------
 
 
-def even_range(
-    f: Frame, plan: Plan, innermost: int, inner: Array, lanes: int
+def _even_range(
+    f: Frame, taps: Taps, innermost: int, single: Array | None, inner: Array, lanes: int
 ) -> tuple[Array, Array]:
     """Which elements of a row upstream rounds in blocks of `lanes`: [samples] each, from and to.
 
     Exact halves become even there, elsewhere they go away from zero. A row has `inner` elements per
-    position along the innermost axis. If that one comes last, blocks of pixels are taken of those
-    that do not touch a border, else blocks of elements of the whole row.
+    position along the innermost axis, of the taps `taps`. If that one comes last, blocks of pixels
+    are taken of those that do not touch a border, else blocks of elements of the whole row.
     """
-    taps = plan.taps[innermost]
     n_in, n_out = f.extents[:, innermost], f.out[:, innermost]
-    row = n_out * inner
-    start = _first_output(taps, n_out, -taps.base)
-    stop = _first_output(taps, n_out, n_in - taps.base - taps.count + 1)
-    start, stop = np.where(taps.scale < 0, stop, start), np.where(taps.scale < 0, start, stop)
-    whole = np.maximum(stop - start, 0) // lanes * lanes
-    horizontal = plan.last == innermost
-    low = np.where(horizontal, start * inner, 0)
-    high = np.where(horizontal, (start + whole) * inner, row // lanes * lanes)
-    # nearest pixels are taken one by one
-    last_kind = np.stack([t.kind for t in plan.taps])[plan.last, np.arange(len(plan.last))]
-    single = (last_kind == NEAREST) | (last_kind == NEAREST_SUM)
-    return np.where(single, 0, low), np.where(single, 0, high)
+    low, high = np.zeros_like(n_out), n_out * inner // lanes * lanes
+    horizontal = taps.last != 0
+    if horizontal.any():
+        borders = np.array([-taps.base, n_in - taps.base - taps.count + 1])
+        ends = _first_outputs(taps, n_out, borders)
+        start, stop = np.where(taps.scale < 0, ends[::-1], ends)
+        whole = np.maximum(stop - start, 0) // lanes * lanes
+        low = start * inner * horizontal
+        high = np.where(horizontal, low + whole * inner, high)
+    if single is not None:
+        low, high = np.where(single, 0, low), np.where(single, 0, high)
+    return low, high
 
 
-def _first_output(taps: Taps, n_out: Array, tap: Array) -> Array:
-    """The first output whose first tap is at or beyond `tap` (for negative scales: before it)."""
-    scale = taps.scale.astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        guess = (tap - 1 - taps.origin) / scale
-    guess = np.clip(np.nan_to_num(guess), -2, n_out + 2).astype(np.int64)
-    place = n_out
-    for step in (2, 1, 0, -1):  # rounding may move it by one
-        i = np.clip(guess + step, 0, n_out)
-        beyond = np.ceil(i.astype(np.float32) * taps.scale + taps.origin) >= tap
-        place = np.where((beyond == (scale >= 0)) & (i < n_out), i, place)
-    return place
+def _first_outputs(taps: Taps, n_out: Array, tap: Array) -> Array:
+    """The first outputs whose first tap is at or beyond `tap` (for negative scales: before it)."""
+    rising = taps.scale >= 0
+    steps = np.where(taps.scale == 0, np.inf, taps.scale)  # then all are in the same place
+    guess = np.minimum(np.maximum((tap - 1 - taps.origin) / steps, -2), n_out + 2)
+    # rounding may move it by one
+    i = guess.astype(np.int64) + np.array([2, 1, 0, -1])[:, None, None]
+    i = np.minimum(np.maximum(i, 0), n_out)
+    beyond = np.ceil(i.astype(np.float32) * taps.scale + taps.origin) >= tap
+    return np.where((beyond == rising) & (i < n_out), i, n_out).min(axis=0)

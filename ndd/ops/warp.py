@@ -77,7 +77,9 @@ def _warped(x: Expr, matrix: Expr, *rest: Any) -> Expr:
         return nearest(x, at, outside, dtype)
     if outside is not None:  # interpolated like a pixel of the input
         outside = ex.cast(ex.convert(outside, x.dtype), dt.float32)
-    return ex.convert(linear(x, at, outside), dtype)
+    # a pixel between pixels of an image is neither darker nor brighter than all of them
+    in_range = dtype is x.dtype and len(at) == 2
+    return ex.convert(linear(x, at, outside), dtype, in_range=in_range)
 
 
 def warp(
