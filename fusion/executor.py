@@ -169,8 +169,9 @@ class Executor:
         for node in program.nodes:
             if node.storage is not None and node.report is not None:
                 node.report.plan.was_extended = True
-        Run(plan, program, self._pool(), self._gpu).execute()
-        report = program.report(plan)
+        run = Run(plan, program, self._pool(), self._gpu)
+        run.execute()
+        report = program.report(plan, run.regions)
         for observe in observers:
             observe(program, report)
         if key is not None and program.outputs:

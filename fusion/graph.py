@@ -177,8 +177,9 @@ class Decode(NamedTuple):
     """Every sample by itself, by a Python function that writes it into the result's memory.
 
     `function(params, sample, out)` runs on threads of the pool, so it should release the GIL. If
-    `has_regions`, `params.windowed(start, size)` makes only a part of every picture, and
-    `params.held(sample, shape, dtype)` tells where the thread has it, if it has it anyway.
+    `has_regions`, `params.windowed(start, size)` makes only a part of every picture,
+    `params.held(sample, shape, dtype)` tells where the thread has it, if it has it anyway, and
+    `params.native(encoded, shapes, dtype)` what kernels/sample_loop.py needs to decode them.
     """
 
     function: Any

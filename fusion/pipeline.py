@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels import cpu_runtime, trace
+from ..kernels import cpu_runtime, sample_loop, trace
 from ..kernels.memory import POOL, Buffer
 from ..kernels.spec import KernelSpec
 from ..kernels.threads import ThreadPool
@@ -90,6 +90,7 @@ class Pipeline:
         self.held: int | None = None  # a value in scratch that may stay where its decoder puts it
         self.between = 0  # bytes of scratch memory for values between steps
         self.room = 0  # and for what a kernel needs for itself
+        self.buffers: dict[int, Buffer] = {}  # scratch memory of each worker
 
     def run(self, count: int) -> None:
         self._place()
@@ -104,18 +105,17 @@ class Pipeline:
         ]
         if trace.active:
             works = watched(works, self.steps, self.nodes, self.binder.run)
+        elif self.decodes and self._run_native(count, tables, works):
+            return
         bounds = self._chunks(count)
         one_by_one = bool(self.scratch)
-        buffers: dict[int, Buffer] = {}
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
-            buffer = buffers.get(worker)
-            if buffer is None:
-                buffer = buffers[worker] = POOL.take(self.between + self.room)
+            address = self._scratch_of(worker)
             size = 1 if one_by_one else end - begin
             for sample in range(begin, end, size):
-                places = [buffer.address, buffer.address]
+                places = [address, address]
                 for work in works:
                     work(sample, sample + size, places)
 
@@ -123,6 +123,43 @@ class Pipeline:
             chunk(0, 0)
         else:
             self.pool.parallel_for(len(bounds) - 1, chunk)
+
+    def _scratch_of(self, worker: int) -> int:
+        buffer = self.buffers.get(worker)
+        if buffer is None:
+            buffer = self.buffers[worker] = POOL.take(self.between + self.room)
+        return buffer.address
+
+    def _run_native(self, count: int, tables: list[Array], works: list[Work]) -> bool:
+        """Without the interpreter, but for samples that it needs; False: not at all."""
+        if len(self.decodes) != 1 or self.steps[0] is not self.decodes[0]:
+            return False
+        done = np.zeros(count, np.int64)
+        native = self._native_decode(self.decodes[0])
+        if native is None:
+            return False
+        pictures, targets, in_scratch, spec, form, own_address = native
+        kernels = [self._native_kernel(s, t) for s, t in zip(self.kernels, tables, strict=True)]
+        head = [0, count, address_of(done), address_of(pictures), address_of(targets)]
+        head += [in_scratch, spec, form, self.between, len(kernels)]
+        job = np.array([*head, *(cell for cells, _ in kernels for cell in cells)], np.int64)
+        run = sample_loop.function()
+
+        def work_on(_: int, worker: int) -> None:
+            own = own_address()
+            if own:
+                run(address_of(job), own, self._scratch_of(worker))
+
+        def finish(k: int, worker: int) -> None:
+            place = self._scratch_of(worker)
+            places = [place, place]
+            for work in works:
+                work(left[k], left[k] + 1, places)
+
+        self.pool.parallel_for(min(self.pool.num_threads, count), work_on)
+        left = np.flatnonzero(done == 0).tolist()
+        self.pool.parallel_for(len(left), finish)
+        return True
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -189,15 +226,9 @@ class Pipeline:
     def _kernel(self, step: KernelStep, table: Array) -> Work:
         """A kernel over some samples; the addresses in their rows become absolute first."""
         run, address = step.kernel.run, address_of(table)
-        place, width = step.spec.columns, table.shape[1]
-        operands = [("in", step.recipe.loads), ("out", step.recipe.stores)]
-        moved = [
-            (place[kind, k], int(p == self.held))
-            for kind, found in operands
-            for k, (p, _) in enumerate(found)
-            if p in self.scratch
-        ]
-        own = place.get(("scratch",))
+        width = table.shape[1]
+        moved = [(column, int(p == self.held)) for column, p in self._moved(step)]
+        own = step.spec.columns.get(("scratch",))
         if not moved and own is None:
             return lambda begin, end, _places: run(address, begin, end)
         between = self.between
@@ -212,6 +243,37 @@ class Pipeline:
             run(address, begin, end)
 
         return work
+
+    def _moved(self, step: KernelStep) -> list[tuple[int, int]]:
+        """Columns of a table that count from scratch memory, and the values they belong to."""
+        operands = [("in", step.recipe.loads), ("out", step.recipe.stores)]
+        return [
+            (step.spec.columns[kind, k], p)
+            for kind, found in operands
+            for k, (p, _) in enumerate(found)
+            if p in self.scratch
+        ]
+
+    def _native_kernel(self, step: KernelStep, table: Array) -> tuple[list[int], Array]:
+        """The cells of a `sample_loop.Kernel`, and what they refer to."""
+        moved = np.array([column for column, _ in self._moved(step)], np.int64)
+        own = step.spec.columns.get(("scratch",), -1)
+        cells = [step.kernel.address, address_of(table), table.shape[1], own]
+        return [*cells, address_of(moved), len(moved)], moved
+
+    def _native_decode(self, step: DecodeStep) -> Any:
+        """What a `sample_loop.Job` tells of its pictures; None if they need the interpreter."""
+        p = step.root
+        node, region = self.nodes[p], self.regions.get(p)
+        encoded = node.inputs[0].storage
+        if not node.static.has_regions or encoded is None or encoded.strides is not None:
+            return None
+        params = node.params if region is None else node.params.windowed(*region)
+        native = params.native(encoded.addresses, self.shapes[p], node.dtype)
+        if native is None:
+            return None
+        pictures, *how = native
+        return pictures, np.ascontiguousarray(self.memory[p]), int(p in self.scratch), *how
 
     def _decode(self, step: DecodeStep) -> Work:
         p = step.root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..kernels.dtypes import DType
@@ -18,6 +19,7 @@ class Report(NamedTuple):
     nodes: list[Facts]
     inputs: list[tuple[int, ...]]
     promises: tuple[int, ...]
+    made: Mapping[int, Shapes] = {}  # where only a part is decoded
 
 
 class Program:
@@ -35,9 +37,10 @@ class Program:
         self.promises: tuple[int, ...] = ()
         self.key: tuple[Any, ...] = ()
 
-    def report(self, plan: Any) -> Report:
+    def report(self, plan: Any, regions: Mapping[int, Any]) -> Report:
         """What explain() needs of this program, without keeping its nodes alive."""
-        return Report(plan, facts_of(self.nodes), self.inputs, self.promises)
+        made = {p: region.shapes(self.nodes[p]) for p, region in regions.items()}
+        return Report(plan, facts_of(self.nodes), self.inputs, self.promises, made)
 
     def consumers(self) -> list[list[int]]:
         users: list[list[int]] = [[] for _ in self.nodes]

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import cpu_functions
 from . import dtypes as dt
-from .cpu_lines import TILE_COLUMNS, LineWriter, ask_for_output
+from .cpu_lines import LINES, TILE_COLUMNS, TILE_ROWS, LineWriter, ask_for_output
 from .cpu_sampler import SamplerWriter
 from .dtypes import DType
 from .expr import Expr, Function, bfloat16_bits, const, cost, rewrite, walk
@@ -144,13 +144,13 @@ class Writer(Lines):
         self.functions: set[str] = set()  # from cpu_functions
         self.fixed: dict[tuple[int, int], int] = {}  # strides of loads known in this loop
         self.order = self._analyse(self.stores)
-        self.lines = LineWriter(self) if any(e.op == "bilinear" for e in self.order) else None
+        self.lines = LineWriter(self) if any(e.op in LINES for e in self.order) else None
         self.hoisted: list[Expr] = []  # needed before the innermost loop, besides the stores
         if self.lines is not None:
             self.hoisted = [a for e in self.lines.reads for a in e.args]
             self.stores = self.lines.cut(self.stores)
             self.order = self._analyse(self.stores, self.hoisted)
-        self.tiled = any(e.op in ("fetch", "lane") for e in self.order)
+        self.tiled = self.lines is not None or any(e.op == "fetch" for e in self.order)
         self.sampler = SamplerWriter(self) if spec.sampler else None
         self.table_source = self._table_source()
 
@@ -232,10 +232,14 @@ class Writer(Lines):
             yield from self._innermost(axes[depth], stores, order, windows, done)
             return
         tiled = self.tiled and depth == len(axes) - 2
+        by, rows = int(tiled), f"n_{axes[depth]}"
+        if tiled and self.lines is not None and self.lines.steps:
+            yield f"for rows in range(0, {rows}, {TILE_ROWS}):"
+            by, rows = 2, f"rows, min(rows + {TILE_ROWS}, {rows})"
         if tiled:
-            yield from self._tiles(axes[-1])
-        loop = f"for o_{axes[depth]} in range(n_{axes[depth]}):"
-        yield from _indent([loop, *_indent(self._nest(depth + 1, stores, done), 1)], int(tiled))
+            yield from _indent(self._tiles(axes[-1]), by - 1)
+        loop = f"for o_{axes[depth]} in range({rows}):"
+        yield from _indent([loop, *_indent(self._nest(depth + 1, stores, done), 1)], by)
 
     def _only_tiles(self) -> Iterable[str]:
         """Tiles of a kernel that has no loop around its innermost one, or none at all."""
@@ -405,6 +409,9 @@ class Writer(Lines):
         if e.op == "lane":
             assert self.lines is not None
             return self.lines.read_lane(e.attr)
+        if e.op == "stepped":
+            assert self.lines is not None
+            return self.lines.read_step(e)
         if e.op == "call":
             name = function_name(e.attr)
             self.functions.add(name)

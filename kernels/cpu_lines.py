@@ -1,4 +1,4 @@
-"""Source of bilinear reads in a CPU kernel: a tile of the innermost loop at a time.
+"""Source of bilinear reads and running sums in a CPU kernel: a tile of the inner loop at a time.
 
 First a loop computes all positions of the tile (LLVM makes vectors of it), then one interpolates
 pixel by pixel, all channels at once, into a short line, and the kernel's own loop reads that line
@@ -16,20 +16,25 @@ from .expr import Expr, rewrite, walk
 if TYPE_CHECKING:
     from .cpu import Stores, Writer
 
+LINES = ("bilinear", "stepped")
 TILE_COLUMNS = 64
+TILE_ROWS = 64  # of a tile, if running sums are kept from one tile to the next
 ROWS_AHEAD = 4
 _CACHE_LINE = 64
+_KEPT_BYTES = 32  # see numba_sampler
 _PLACES_BYTES = 2048  # two positions and what follows from them: see numba_sampler
 
 
 class LineWriter:
-    """Writes the lines for bilinear reads; works for one `Writer`."""
+    """Writes the lines for bilinear reads and running sums; works for one `Writer`."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.spec = writer.spec
         self.places: dict[tuple[Expr, ...], int] = {}  # positions: (y, x)
         self.reads: dict[Expr, int] = {}
+        self.sums = {e: k for k, e in enumerate(e for e in writer.order if e.op == "stepped")}
+        self.steps = {e: k for e, k in self.sums.items() if self._runs_on(e)}
         for e in writer.order:
             if e.op == "bilinear":
                 self.places.setdefault(e.args[:2], len(self.places))
@@ -40,7 +45,21 @@ class LineWriter:
         """The axis of the innermost loop."""
         return self.spec.loop_axes[-1] if self.spec.loop_axes else None
 
+    def _runs_on(self, e: Expr) -> bool:
+        """Whether a running sum goes on from one element of the innermost loop to the next."""
+        start, step, x = e.args
+        inner = len(self.spec.loop_axes)
+        depths = self.writer.depths
+        moves = x.op == "index" and depths[x] == inner > 0
+        return moves and max(depths[start], depths[step]) < inner
+
     def allocate(self) -> Iterator[str]:
+        for e, k in self.sums.items():
+            if e in self.steps:
+                yield f"steps_{k} = stack_{8 * TILE_COLUMNS}()"  # they are written by groups
+            yield f"kept_{k} = stack_{TILE_ROWS * _KEPT_BYTES}()"
+            yield f"for slot in range({TILE_ROWS}):"
+            yield f"    put_i64(kept_{k}, slot * {_KEPT_BYTES // 8}, -1)"
         for k in self.places.values():
             yield f"places_{k} = stack_{_PLACES_BYTES}()"
         for e, k in self.reads.items():
@@ -48,10 +67,32 @@ class LineWriter:
 
     def lines(self, done: set[Expr]) -> Iterator[str]:
         """All lines of the tile from `tile` to `tile_end`."""
+        for e, k in self.steps.items():
+            yield self._running_sum(e, k)
         for where, k in self.places.items():
             yield from self._positions(where, k, done)
         for e in self.reads:
             yield self._read(e)
+
+    def _running_sum(self, e: Expr, k: int) -> str:
+        start, step, x = e.args
+        slot, _ = x.attr
+        identity = self.spec.indices[slot].identity
+        place = "tile, 1" if identity else f"step_{slot} * tile + offset_{slot}, step_{slot}"
+        self.writer.helpers.add("fill_steps")
+        numbers = ", ".join(map(self.writer.ref, (start, step)))
+        kept = f"kept_{k}"
+        if len(self.spec.loop_axes) > 1:  # every row of a tile goes on where the tile before ended
+            kept += f" + (o_{self.spec.loop_axes[-2]} - rows) * {_KEPT_BYTES}"
+        return f"fill_steps(steps_{k}, {kept}, tile_end - tile, {place}, {numbers})"
+
+    def read_step(self, e: Expr) -> str:
+        """Source of one element of a running sum."""
+        if e in self.steps:
+            return f"row_f32(steps_{self.steps[e]}, o_{self.axis} - tile)"
+        self.writer.imports.add("stepped")
+        start, step, x = map(self.writer.ref, e.args)
+        return f"stepped(kept_{self.sums[e]}, {start}, {step}, i64({x}))"
 
     def _positions(self, where: tuple[Expr, ...], k: int, done: set[Expr]) -> Iterator[str]:
         writer = self.writer

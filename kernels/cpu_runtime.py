@@ -21,7 +21,7 @@ from . import cpu, cpu_helpers, trace
 from .cache import cache_dir, digest, load_object, package_version, store_object, write_atomically
 from .spec import KernelSpec
 
-_ENTRY = ctypes.CFUNCTYPE(
+ENTRY = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
 # Characters of a kernel's name: profilers list it beside their numbers, on one line.
@@ -34,7 +34,7 @@ compile_count = 0  # how many kernels this process compiled; tests assert on it
 class CpuKernel:
     """A compiled kernel: `run(table_address, first_row, end_row)`."""
 
-    __slots__ = ("_engine", "_entry", "_ignored", "name", "run", "source_path")
+    __slots__ = ("_engine", "_entry", "_ignored", "address", "name", "run", "source_path")
 
     def __init__(self, name: str, source_path: Path, engine: Any, address: int) -> None:
         self.name = name
@@ -43,7 +43,8 @@ class CpuKernel:
         # Numba's native convention returns a status and takes two out-pointers before the
         # arguments: the result (void) and the exception (our kernels raise none).
         self._ignored = (ctypes.c_void_p * 2)()
-        self._entry = _ENTRY(address)
+        self.address = address
+        self._entry = ENTRY(address)
         self.run = self._bind()
 
     def _bind(self) -> Callable[[int, int, int], int]:
@@ -108,21 +109,21 @@ def _make(spec: KernelSpec, name: str) -> CpuKernel:
     source = cpu.render(spec, name)
     folder = cache_dir() / "cpu"
     source_path = folder / f"{name}.py"
-    object_path = folder / f"{name}.{_machine()}.o"
+    object_path = folder / f"{name}.{machine()}.o"
     if "codegen" in os.environ.get("NDD_DEBUG", ""):
         print(source)
-    cpu_helpers.ensure(cpu_helpers.names_in(source), _machine(), _link)
+    cpu_helpers.ensure(cpu_helpers.names_in(source), machine(), link)
     kept = load_object(object_path, source)
     if kept is None:
         write_atomically(source_path, source.encode())
         kept = _compile(source, name, source_path)
         store_object(object_path, source, *kept)
-    engine, address = _link(*kept)
+    engine, address = link(*kept)
     return CpuKernel(name, source_path, engine, address)
 
 
 @lru_cache(maxsize=None)
-def _machine() -> str:
+def machine() -> str:
     """Names what the object code depends on: CPU, compiler, and the primitives' own text."""
     import llvmlite.binding as llvm
 
@@ -143,8 +144,8 @@ def _compile(source: str, name: str, path: Path) -> tuple[str, bytes]:
     return compile_kernel(namespace[name])
 
 
-@lru_cache(maxsize=None)
-def _target_machine() -> Any:
+def new_target() -> Any:
+    """This machine, for LLVM; belongs to the engine that takes it, so that each gets its own."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -152,13 +153,12 @@ def _target_machine() -> Any:
     return llvm.Target.from_default_triple().create_target_machine(jit=True)
 
 
-def _link(symbol: str, code: bytes) -> tuple[Any, int]:
+def link(symbol: str, code: bytes) -> tuple[Any, int]:
+    """Load compiled code: the engine that owns it, and where the symbol is."""
     import llvmlite.binding as llvm
 
-    # A target machine belongs to the engine that takes it, so each engine gets its own.
-    _target_machine()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    target = new_target()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     address = engine.get_function_address(symbol)

@@ -216,6 +216,24 @@ def fma(a: Expr, b: Expr, c: Expr) -> Expr:
     return Expr("fma", dt.float32, (a, b, c))
 
 
+RUN_BITS = 8
+RUN = 1 << RUN_BITS
+# A leap of a running sum stops short of a power of two, however the number of steps was rounded.
+SHORT = 1 - 2**-20
+
+
+def stepped(start: Expr, step: Expr, x: Expr) -> Expr:
+    """start + x * step as a running sum: so many steps, each rounded to float32.
+
+    NOTE [running sums] It gathers what rounding leaves over, and a warp must gather the same as
+    upstream. `x` is an int32; the first of every `RUN` positions comes in steps of RUN * step.
+    While such a sum stays between two powers of two, every step adds the same: `step`, rounded to
+    what the last place counts there. (Unless that is a tie, which goes to even: then all but the
+    first do.) So the sum need not be taken step by step, but in leaps from power to power.
+    """
+    return Expr("stepped", dt.float32, (start, step, x))
+
+
 Pixels = list[tuple[Expr, Expr]]  # positions that can be read, and whether they are meant
 # NOTE [wild positions] Positions are clamped as floats, to a pixel beyond the border at most; a nan
 # counts as far up and left. So all of them fit an int32, whatever a matrix held.
@@ -510,7 +528,7 @@ def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[Expr, Ex
 
 # Rough cost of one operation, in units of one float add, for the decisions of the planner.
 _COSTLY = {"div": 4, "sqrt": 5, "fmod": 20, "udiv": 10, "urem": 10} | dict.fromkeys(
-    ("exp", "log", "sin", "cos", "bilinear"), 20
+    ("exp", "log", "sin", "cos", "bilinear", "stepped"), 20
 )
 
 

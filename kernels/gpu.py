@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from . import dtypes as dt
 from .dtypes import DType
-from .expr import Expr, bfloat16_bits, inlined, rewrite, walk, wrap
+from .expr import RUN, RUN_BITS, SHORT, Expr, bfloat16_bits, inlined, rewrite, walk, wrap
 from .gpu_sampler import SamplerWriter
 from .spec import Access, Column, KernelSpec
 
@@ -202,6 +202,8 @@ class Writer:
             yield from _rint(name, e, self.typed(e.args[0]))
         elif e.op == "fmod":
             yield from _fmod(name, e, *map(self.typed, e.args))
+        elif e.op == "stepped":
+            yield from _stepped(name, *map(self.typed, e.args))
         elif e.op == "sample":
             assert self.sampler is not None
             yield f"{name} = {self.sampler.name(e)}"
@@ -444,6 +446,36 @@ def _fmod(name: str, e: Expr, a: str, b: str) -> Iterator[str]:
     nan = _constant(math.nan, dt.float64)
     yield f"{r} = tl.where({name}_defined, {r}, {nan}).to({TRITON[e.dtype]})"
     yield f"{name} = {_with_sign(r, a, e.dtype)}"
+
+
+def _stepped(name: str, start: str, step: str, x: str) -> Iterator[str]:
+    """A running sum, in leaps: see NOTE [running sums]. All lanes leap until the last is there."""
+    s, left, once, by, n = (f"{name}{what}" for what in ("", "_left", "_once", "_by", "_n"))
+    word = f"{s}.to(tl.uint32, bitcast=True)"
+    yield f"{s} = {start} + (lane * 0).to(tl.float32)"
+    runs, rest = (f"{step} * {float(RUN)}", f"{x} >> {RUN_BITS}"), (step, f"{x} & {RUN - 1}")
+    for each, times in (runs, rest):
+        yield f"{name}_step = {each}"
+        yield f"{left} = {times} + lane * 0"
+        yield f"while tl.reduce({left}, 0, tl.standard._elementwise_max) > 0:"
+        lines = [
+            f"{once} = {s} + {name}_step",
+            f"{name}_twice = {once} + {name}_step",
+            f"{by} = {once} - {s}",
+            f"{name}_turn = {word} ^ {name}_twice.to(tl.uint32, bitcast=True)",
+            f"{name}_even = ({by} == {name}_twice - {once}) & ({name}_turn < 0x800000)",
+            f"{name}_up = tl.where(({by} > 0.0) == ({s} > 0.0), 0x800000, 0).to(tl.uint32)",
+            f"{name}_edge = (({word} & 0xFF800000) + {name}_up).to(tl.float32, bitcast=True)",
+            f"{n} = tl.minimum(({name}_edge - {s}) / {by} * {SHORT!r}, {left}.to(tl.float32))",
+            f"{n} = tl.where({name}_even, tl.floor(tl.maximum({n}, 1.0)), 1.0)",
+            # where it stays for ever
+            f"{n} = tl.where(({once} < {s}) | ({once} > {s}), {n}, {left}.to(tl.float32))",
+            f"{by} = tl.where({once} == {s}, 0.0, {by})",
+            f"{once} = tl.where({n} > 1.0, tl.fma({n}, {by}, {s}), {once})",
+            f"{s} = tl.where({left} > 0, {once}, {s})",
+            f"{left} = tl.where({left} > 0, {left} - {n}.to(tl.int32), 0)",
+        ]
+        yield from _indent(lines)
 
 
 _PRINTERS: dict[str, Callable[..., str]] = {

@@ -16,7 +16,7 @@ import numpy as np
 
 from . import dtypes as dt
 from .dtypes import DType
-from .expr import Expr, bfloat16_bits, inlined, walk
+from .expr import RUN, Expr, bfloat16_bits, inlined, walk
 
 Array = np.ndarray[Any, Any]
 
@@ -120,8 +120,16 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
     return (a.astype(np.float64) * b + c).astype(np.float32)
 
 
+def _stepped(start: Array, step: Array, x: Array) -> Array:
+    total = np.array(np.broadcast_arrays(start, step, x)[0])
+    for by, times in ((step * np.float32(RUN), x // RUN), (step, x % RUN)):
+        for k in range(int(np.max(times, initial=0))):
+            total = np.where(k < times, total + by, total)
+    return total
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "fma": _fma,
+    "fma": _fma, "stepped": _stepped,
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide,
     "udiv": _unsigned(np.floor_divide), "urem": _unsigned(np.remainder),
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,

@@ -11,6 +11,8 @@ here: then weights and choices equal upstream's (tests/reference/resample.py).
 
 from __future__ import annotations
 
+import ctypes
+import math
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -47,11 +49,24 @@ def _tables() -> tuple[Array, ...]:
 
     c = np.abs(knots(2))
     cubic = np.where(c < 1, 1.5 * c**3 - 2.5 * c**2 + 1, -0.5 * c**3 + 2.5 * c**2 - 4 * c + 2)
-    wide = knots(3)
+    wide = knots(3).astype(np.float32)
     return (
         np.ones(1), np.array([0.0, 1.0, 0.0]), np.exp(-4 * knots(1) ** 2), cubic,
-        np.sinc(wide) * np.sinc(wide / 3), np.ones(1),
+        _sinc(wide) * _sinc(wide / np.float32(3)), np.ones(1),
     )  # fmt: skip
+
+
+def _sinc(x: Array) -> Array:
+    """In float32, with the C library's sine: then the bits equal upstream's."""
+    angle = (x.astype(np.float64) * np.pi).astype(np.float32)
+    try:
+        sine = ctypes.CDLL("libm.so.6").sinf
+    except OSError:  # another system: a sine of the same number, perhaps with another last bit
+        sine = math.sin
+    else:
+        sine.restype, sine.argtypes = ctypes.c_float, [ctypes.c_float]
+    values = np.array([sine(a) for a in angle.tolist()], np.float32)
+    return np.divide(values, angle, out=np.ones_like(angle), where=angle != 0)
 
 
 def cells(origin: Array, scale: Array, stretch: Array, count: Array, kind: Array, base: Array,

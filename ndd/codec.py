@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import exif, jpeg2000
+from . import exif, jpeg2000, native_decoder
 from .fusion import build
 from .fusion.graph import Array, Node, Shapes, Storage
 from .kernels import dtypes as dt
@@ -19,6 +19,7 @@ from .kernels import expr as ex
 from .kernels import interp
 from .kernels.dtypes import DType
 from .kernels.expr import Expr
+from .kernels.sample_loop import Picture
 
 Region = tuple[int, int, int, int]  # top, left, bottom, right
 
@@ -440,6 +441,32 @@ class Images:
             return None
         as_told = _is_as_told(image, shape, dtype.itemsize * prod(shape))
         return _own.address() if as_told else None
+
+    def native(self, encoded: Array, shapes: Shapes, dtype: DType) -> Any:
+        """(`Picture`s, colours, their arrangement, where a thread has its decoder) for a loop
+        without the interpreter; None if it is of no use. `encoded`: addresses of the files.
+        """
+        formats = native_decoder.FORMATS.get(self.colour)
+        if formats is None or dtype is not dt.uint8 or not native_decoder.is_available():
+            return None
+        lengths = np.array([self._native_length(h) for h in self.headers], np.int64)
+        if not lengths.any():
+            return None
+        pictures = np.zeros((len(lengths), len(Picture)), np.int64)
+        pictures[:, Picture.data], pictures[:, Picture.length] = encoded, lengths
+        pictures[:, Picture.height : Picture.channels + 1] = shapes.rows
+        if self.regions is not None:
+            pictures[:, Picture.top : Picture.right + 1] = self.regions
+            # see `_decodable`; and nothing is decoded for an empty region
+            _, left, _, right = self.regions.T
+            pictures[(left == 0) & (right == 1), Picture.length] = 0
+        pictures[shapes.volumes == 0, Picture.length] = 0
+        return pictures, *formats, native_decoder.OF_THREAD[self.fast_idct]
+
+    def _native_length(self, header: Header | None) -> int:
+        if header is None or header.codec != "jpeg" or header.orientation != 1 or header.is_cmyk:
+            return 0
+        return header.data.size
 
     def _decode(self, header: Header, sample: int, dtype: DType, out: Array) -> None:
         rows = self.regions

@@ -72,11 +72,14 @@ def _rate(images: Any, seconds: float) -> Any:
 
 
 def picture(images: Any, augmented: Any, columns: int = 4) -> np.ndarray[Any, Any]:
-    """Before above, after below."""
-    before = [np.asarray(images.tensors[i])[:224, :224] for i in range(columns)]
-    after = [np.asarray(augmented.tensors[i]) for i in range(columns)]
-    line = np.full((8, 224 * columns, 3), 255, np.uint8)
-    return np.concatenate([np.concatenate(before, axis=1), line, np.concatenate(after, axis=1)])
+    """Whole photos above, what became of them below."""
+    small = ndd.resize(images, size=[176, 224])
+    rows = []
+    for batch in (small, augmented):
+        photos = [np.asarray(batch.tensors[i]) for i in range(columns)]
+        framed = [np.pad(p, ((4, 4), (4, 4), (0, 0)), constant_values=255) for p in photos]
+        rows.append(np.concatenate(framed, axis=1))
+    return np.concatenate(rows)
 
 
 def main(output: str = "demo.png", seconds: float = 2.0, batch_size: int = 64) -> None:

@@ -87,7 +87,7 @@ def svg(found: Explanation, links: list[str] | None = None) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ndd-plan" role="img" {size} '
         f'viewBox="0 0 {width:.0f} {height:.0f}">',
-        f"<title>{escape(_summary(found))}</title><style>{_STYLE}</style>",
+        f"<title>{escape(found.summary)}</title><style>{_STYLE}</style>",
         '<defs><marker id="ndd-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
         'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="#6e7781"/></marker></defs>',
         f'<rect {size} fill="#fff"/>',
@@ -106,7 +106,7 @@ def html(found: Explanation) -> str:
     links = [
         f"#{n}" if g.spec is not None else "" for n, g in zip(names, found.groups, strict=True)
     ]
-    parts = [f"<div><p>{escape(_summary(found))}</p>", svg(found, links)]
+    parts = [f"<div><p>{escape(found.summary)}</p>", svg(found, links)]
     for name, g in zip(names, found.groups, strict=True):
         if g.spec is None:
             continue
@@ -116,10 +116,6 @@ def html(found: Explanation) -> str:
             f'<pre id="{name}">{escape(g.code)}</pre></details>'
         )
     return "\n".join([*parts, "</div>"])
-
-
-def _summary(found: Explanation) -> str:
-    return f"{len(found.nodes)} operations in {len(found.groups)} groups"
 
 
 # -- boxes ---------------------------------------------------------------------------------------
@@ -195,7 +191,7 @@ def _edges(found: Explanation, boxes: list[_Box]) -> Iterable[str]:
                 f'{x1:.1f} {y1:.1f}"/>'
             )
             if source.kind != "input":  # whose box says it
-                label = size_text(found.values[p].nbytes)
+                label = size_text(found.values[p].made_bytes)
                 yield _text((x0 + x1) / 2 + 5, (y0 + y1) / 2 + 4, label, "note")
 
 

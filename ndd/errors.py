@@ -16,7 +16,7 @@ _FOLDERS = tuple(
     f"{folder}{os.sep}"
     for folder in (_HERE, _HERE.resolve(), *((_HERE / n).resolve() for n in ("fusion", "kernels")))
 )
-_ours: dict[str, bool] = {}
+_ours = {str(_HERE / "demo.py"): False}  # the demo is a program like a user's
 
 
 def _is_ours(file: str) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from .fusion.bind import Binder
 from .fusion.executor import fusion_enabled
-from .fusion.graph import Alias, Samples, Site, View
+from .fusion.graph import Alias, Samples, Shapes, Site, View
 from .fusion.plan import KernelStep, OpaqueStep, Plan, Step, plan_for
 from .fusion.program import Facts, Program, Report, collect
+from .fusion.regions import regions_of
 from .handle import Handle, lock_of
 from .kernels.cache import cache_dir
 from .kernels.cpu_runtime import kernel_file
@@ -24,6 +27,7 @@ class Value:
     op: str
     text: str  # type, layout, shape
     nbytes: int
+    made_bytes: int  # fewer, if only a part of a picture is decoded
     inputs: tuple[int, ...]
     is_input: bool
     is_constant: bool
@@ -47,6 +51,7 @@ class Group:
     lines: tuple[str, ...] = ()  # of the user's program, if known
     spec: KernelSpec | None = field(default=None, repr=False)
     on_gpu: bool = False
+    whole_bytes: int = 0  # of pictures of which it decodes a part
 
     @property
     def moved(self) -> str:
@@ -54,6 +59,8 @@ class Group:
         if not self.read_bytes + self.written_bytes:
             return "moves no bytes"
         text = f"reads {size_text(self.read_bytes)}, writes {size_text(self.written_bytes)}"
+        if self.whole_bytes:
+            text += f" (of {size_text(self.whole_bytes)}: only what is read is decoded)"
         return f"{text}, tabulated over 256 bytes" if self.tabulated else text
 
     @property
@@ -88,6 +95,11 @@ class Explanation:
         return [g.kernel for g in self.groups if g.kind == "kernel"]
 
     @property
+    def summary(self) -> str:
+        """How many operations became how many groups."""
+        return f"{counted(len(self.nodes), 'operation')} in {counted(len(self.groups), 'group')}"
+
+    @property
     def savings(self) -> str:
         """Bytes moved, against op by op; empty if nothing moves."""
         if not self.unfused_bytes:
@@ -108,9 +120,9 @@ class Explanation:
         return html(self)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.nodes)} operations in {len(self.groups)} groups"]
+        lines = [self.summary]
         for k, g in enumerate(self.groups):
-            lines.append(f"[{k}] {g.kernel or g.kind}: {' → '.join(g.ops)}")
+            lines.append(f"[{k}] {g.kernel or g.kind}: {_chain(g.ops)}")
             lines.append(f"    {g.moved}")
             merged = sorted({op for op in g.ops if "+" in op})
             if merged:
@@ -153,14 +165,15 @@ def explain(*values: Any) -> Explanation:
             return describe(nodes[0].report)
         program = collect(nodes)
         plan, _ = plan_for(program, fusion_enabled())
-        return describe(program.report(plan), program)
+        binder = Binder(program.nodes, [n.storage for n in program.nodes], lambda _: 0)
+        return describe(program.report(plan, regions_of(plan.regional, binder)), program)
 
 
 def describe(report: Report, program: Program | None = None) -> Explanation:
     """An Explanation of a plan for the sizes of a program; the program itself knows the lines of
     the user's code that made it."""
-    plan, nodes, inputs, promises = report
-    values = [_value(plan, p, facts, inputs[p]) for p, facts in enumerate(nodes)]
+    plan, nodes, inputs, promises, made = report
+    values = [_value(plan, p, facts, inputs[p], made.get(p)) for p, facts in enumerate(nodes)]
     pending = [p for p, v in enumerate(values) if not v.is_input]
     texts = [f"{values[p].op} {values[p].text}" for p in pending]
     result = Explanation(texts, promises=promises, values=values)
@@ -176,27 +189,32 @@ def describe(report: Report, program: Program | None = None) -> Explanation:
     return result
 
 
-def _value(plan: Plan, position: int, facts: Facts, inputs: tuple[int, ...]) -> Value:
+def _value(
+    plan: Plan, position: int, facts: Facts, inputs: tuple[int, ...], made: Shapes | None
+) -> Value:
     op, dtype, layout, shapes = facts
     count = f"{shapes.count} × " if shapes.count > 1 else ""
     more = "" if shapes.uniform else " …"
     kind = f"{dtype} {layout}" if layout else f"{dtype}"
     text = f"{kind} {count}{shapes.tuples[0]}{more}"
     nbytes = int(shapes.volumes.sum()) * dtype.bytes
+    made_bytes = nbytes if made is None else int(made.volumes.sum()) * dtype.bytes
     is_input = plan.keep.get(position) == "input"
-    return Value(op, text, nbytes, inputs, is_input, op == "const")
+    return Value(op, text, nbytes, made_bytes, inputs, is_input, op == "const")
 
 
 def _group(plan: Plan, step: Step, values: list[Value]) -> Group:
     reads = tuple(dict.fromkeys(step.reads))
     reason = plan.keep.get(step.root, "")
-    read, written = _total(values, reads), _total(values, step.writes)
+    read, written = _moved(values, reads), _moved(values, step.writes)
     if isinstance(step, OpaqueStep):
-        op = values[step.root].op
+        op, whole = values[step.root].op, _total(values, step.writes)
+        if written == whole:
+            whole = 0
         if _only_renames(plan.statics[step.root]):
             read = written = 0
         return Group("opaque", (op,), "", None, read, written, reason, step.writes,
-                     members=(step.root,), reads=reads)  # fmt: skip
+                     members=(step.root,), reads=reads, whole_bytes=whole)  # fmt: skip
     on_gpu = step.device is not None
     name = kernel_file(step.spec, on_gpu)
     source = cache_dir() / ("gpu" if on_gpu else "cpu") / f"{name}.py"
@@ -215,6 +233,15 @@ def _total(values: list[Value], positions: Sequence[int]) -> int:
     return sum(values[p].nbytes for p in dict.fromkeys(positions))
 
 
+def _moved(values: list[Value], positions: Sequence[int]) -> int:
+    return sum(values[p].made_bytes for p in dict.fromkeys(positions))
+
+
+def _chain(ops: Sequence[str]) -> str:
+    """The ops of a group; one that is made of several operations is told once."""
+    return " → ".join(op for op, _ in groupby(ops))
+
+
 def _lines(sites: Any) -> tuple[str, ...]:
     found: list[Site] = sorted({s for s in sites if s is not None})
     return tuple(map(str, found))
@@ -224,6 +251,11 @@ def _tabulated(step: KernelStep) -> bool:
     from .kernels.cpu import is_tabulated
 
     return is_tabulated(step.spec)
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things for people."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def size_text(nbytes: int) -> str:

@@ -36,17 +36,29 @@ def check_policy(value: Any, where: str) -> Policy:
 
 
 class Ledger(list[SampleError]):
-    """The samples that could not be used, each once, in the order in which they were met."""
+    """The samples that could not be used, each once, in the order in which they were met.
 
-    def __init__(self) -> None:
+    A file that is bad in every epoch must not make it grow. To a reader, an index is a sample of
+    the data set; to a decoder it is a place in a batch, and the same file comes at another one.
+    """
+
+    def __init__(self, of_batches: bool = False) -> None:
         super().__init__()
-        self._known: set[tuple[str, int]] = set()
+        self._of_batches = of_batches
+        self._known: set[tuple[str, int | str]] = set()
 
     def add(self, file: str, index: int, cause: BaseException) -> SampleError:
         # without its traceback, whose frames would keep the buffers of a batch alive
         entry = SampleError(file, index, cause.with_traceback(None))
-        # once per sample: a file that is bad in every epoch must not make the ledger grow
-        if (file, index) not in self._known:
-            self._known.add((file, index))
+        same: int | str = index
+        if self._of_batches:
+            same = "" if file else str(cause)  # data without a name: by what is wrong with it
+        if (file, same) not in self._known:
+            self._known.add((file, same))
             self.append(entry)
         return entry
+
+    def clear(self) -> None:
+        """Forget everything."""
+        super().clear()
+        self._known.clear()

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .explain import counted
 from .fusion.bind import Binder
 from .fusion.executor import fusion_enabled
 from .fusion.graph import Array, Node, Storage
 from .fusion.plan import KernelStep, Plan, make_plan
 from .fusion.program import Program, collect
+from .fusion.regions import regions_of
 from .fusion.watch import lines_of
 from .handle import Handle, lock_of
 from .kernels import cubin
@@ -123,8 +125,8 @@ class KernelReport:
     def __str__(self) -> str:
         gpu = self.gpu
         head = (
-            f"{len(self.kernels)} kernels on {gpu.name} (sm_{gpu.arch}, {gpu.gbytes_per_s:g} GB/s, "
-            f"{gpu.tflops:g} TFLOP/s), from machine code; nothing was run"
+            f"{counted(len(self.kernels), 'kernel')} on {gpu.name} "
+            f"(sm_{gpu.arch}, {gpu.gbytes_per_s:g} GB/s, {gpu.tflops:g} TFLOP/s), from machine code; nothing was run"
         )
         return "\n".join([head, *(f"[{k}] {kernel}" for k, kernel in enumerate(self.kernels))])
 
@@ -187,7 +189,9 @@ def _moved(program: Program) -> Program:
 def _figures(plan: Plan, program: Program, gpu: Gpu) -> Iterable[KernelFigures]:
     nodes = program.nodes
     binder = Binder(nodes, [_imagined(n) for n in nodes], lambda _device: 0)
-    nbytes = [int(n.shapes.volumes.sum()) * n.dtype.bytes for n in nodes]
+    made = program.report(plan, regions_of(plan.regional, binder)).made
+    shapes = [made.get(p, n.shapes) for p, n in enumerate(nodes)]
+    nbytes = [int(s.volumes.sum()) * n.dtype.bytes for s, n in zip(shapes, nodes, strict=True)]
     for step in plan.steps:
         if not isinstance(step, KernelStep) or step.device is None:
             continue

@@ -22,6 +22,8 @@ def warmup(function: Callable[..., Any], *samples: Any) -> int:
     >>> ndd.warmup(lambda x: ndd.flip(x) * 2.0, image)
     0
     """
+    for handle in _handles(samples):
+        handle.evaluate()  # what a loop gets from its reader is there
     before = cpu_runtime.compile_count
     with use_default_rng(get_default_rng().clone()):
         for _ in range(2):  # the second time it is known which values are read

@@ -2,8 +2,6 @@
 
 import csv
 
-import pytest
-
 from bench import goals, harness, loops, peers, photos, report
 from bench.contest import Measure, Result, contest, seconds_per_image
 from bench.harness import Row
@@ -47,7 +45,6 @@ def test_goals_are_ratios_of_rounds():
 
 
 def test_report(tmp_path):
-    pytest.importorskip("matplotlib")
     report.write(rows(1e-3, 2.3e-3), tmp_path)
     text = (tmp_path / "report.md").read_text()
     assert "| 1. eval ≥ 2.2× the oracle's dynamic mode | 2.30× oracle dynamic | met |" in text

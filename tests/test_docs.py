@@ -35,6 +35,16 @@ def test_public_names_have_examples_that_run(name):
     assert runner.failures == 0 and runner.tries > 0
 
 
+@pytest.mark.parametrize("name", [n for n in OPS if "." in n])
+def test_ops_of_modules_have_examples_that_run(name):
+    text = OPS[name].public.__doc__
+    assert ">>>" in text, f"ndd.{name} has no example"
+    parsed = doctest.DocTestParser().get_doctest(text, {"ndd": ndd}, name, None, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner.run(parsed)
+    assert runner.failures == 0 and runner.tries > 0
+
+
 @pytest.mark.parametrize("name", ndd.math.__all__)
 def test_math_functions_have_examples_that_run(name):
     parsed = doctest.DocTestParser().get_doctest(

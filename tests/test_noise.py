@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections import Counter
 
 import numpy as np
@@ -540,12 +539,3 @@ def test_errors():
             lambda: crop(crop_shape=[2], roi_start=far, roi_shape=[2], in_shape=[10]))  # fmt: skip
     refused("`roi_start` must be 32-bit integers, got 4294967296",
             lambda: crop(crop_shape=[2], roi_start=[2**32], roi_shape=[2]))  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ndd.noise.__all__)
-def test_public_names_have_examples_that_run(name):
-    text = getattr(ndd.noise, name).__doc__
-    parsed = doctest.DocTestParser().get_doctest(text, {"ndd": ndd}, name, None, 0)
-    runner = doctest.DocTestRunner()
-    runner.run(parsed)
-    assert runner.failures == 0 and runner.tries > 0

@@ -12,6 +12,7 @@ import pytest
 import ndd
 from ndd import stubs
 from ndd.kernels import dtypes as dt
+from ndd.readers.files import FILE_FILTERS
 from ndd.schema import OPS, REQUIRED
 
 MODULES = [ndd, *(getattr(ndd, n) for n in ndd.__all__ if isinstance(getattr(ndd, n), type(ndd)))]
@@ -43,6 +44,10 @@ def test_readers_have_the_arguments_of_all_readers():
     found = inspect.signature(ndd.readers.File).parameters
     assert {"file_root", "shard_id", "random_shuffle", "on_error"} <= set(found)
     assert not any(p.kind is p.VAR_KEYWORD for p in found.values())
+    defaults = {"num_shards": 1, "initial_fill": 1024, "seed": -1, "random_shuffle": False}
+    assert {n: found[n].default for n in defaults} == defaults
+    files = {"read_ahead": False, "tensor_init_bytes": 1 << 20, "file_filters": FILE_FILTERS}
+    assert {n: found[n].default for n in files} == files
 
 
 def functions(path: Path) -> dict[str, list[ast.FunctionDef]]:

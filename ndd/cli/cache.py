@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ..explain import counted
 from ..kernels.cache import cache_dir
+
+
+def kernel_files() -> list[Path]:
+    """Source and machine code of all kernels. NDD_CACHE_DIR may be a folder with other things."""
+    found = (f for device in ("cpu", "gpu") for f in (cache_dir() / device).glob("*"))
+    return sorted(f for f in found if f.suffix in (".py", ".o") and f.is_file())
 
 
 def cache_size() -> tuple[int, int]:
     """Number of kernels, and bytes of all files."""
-    files = [f for f in cache_dir().rglob("*") if f.is_file()]
+    files = kernel_files()
     return sum(f.suffix == ".py" for f in files), sum(f.stat().st_size for f in files)
 
 
 def cache(clear: bool) -> int:
     """List all kernels, or remove them."""
-    folder = cache_dir()
-    if clear:
-        count, nbytes = cache_size()
-        for file in folder.rglob("*"):
-            if file.is_file():
-                file.unlink()
-        print(f"{folder}: removed {count} kernels, {nbytes / 1e6:.1f} MB")
-        return 0
-    for source in sorted(folder.rglob("*.py")):
-        nbytes = sum(f.stat().st_size for f in source.parent.glob(f"{source.stem}.*"))
-        print(f"  {nbytes / 1e3:8.1f} KB  {source.relative_to(folder)}")
+    folder, files = cache_dir(), kernel_files()
     count, nbytes = cache_size()
-    print(f"{folder}: {count} kernels, {nbytes / 1e6:.1f} MB")
+    text = f"{counted(count, 'kernel')}, {nbytes / 1e6:.1f} MB"
+    if clear:
+        for file in files:
+            file.unlink(missing_ok=True)
+        print(f"{folder}: removed {text}")
+        return 0
+    for source in (f for f in files if f.suffix == ".py"):
+        size = sum(f.stat().st_size for f in source.parent.glob(f"{source.stem}.*"))
+        print(f"  {size / 1e3:8.1f} KB  {source.relative_to(folder)}")
+    print(f"{folder}: {text}")
     return 0

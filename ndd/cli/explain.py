@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..context import EvalContext
-from ..explain import Explanation, describe
+from ..explain import Explanation, counted, describe
 from ..fusion import executor
 from ..fusion.program import Program, Report
 
@@ -63,7 +63,7 @@ def explain(script: str, arguments: list[str], source: bool, page: str | None) -
 
 
 def _tell(script: str, found: list[Ran], source: bool) -> None:
-    print(f"\n{script}: {len(found)} programs ran")
+    print(f"\n{script}: {counted(len(found), 'program')} ran")
     for number, ran in enumerate(found):
         times = "once" if ran.count == 1 else f"{ran.count} times"
         print(f"\nprogram {number}, {times}: {ran.first}")

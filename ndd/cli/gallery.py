@@ -12,6 +12,7 @@ import numpy as np
 import ndd
 
 from ..demo import synthetic_photo
+from ..explain import counted
 from ..progress import progress
 from ..schema import OPS, REQUIRED, OpDef
 from ..showing import Picture, show
@@ -28,6 +29,10 @@ ARGUMENTS = {
     "contrast": "contrast=2.0",
     "crop": "crop=[80, 80], crop_pos_x=0.2",
     "crop_mirror_normalize": "mean=[124, 116, 104], std=[58, 57, 57], mirror=1",
+    "decoders.image": "output_type='GRAY'",
+    "decoders.image_crop": "crop=[80, 80], crop_pos_x=0.2",
+    "decoders.image_random_crop": f"random_area=[0.2, 0.6], {RNG}",
+    "decoders.image_slice": "rel_start=[0.1, 0.3], rel_end=[0.9, 0.8], axis_names='HW'",
     "erase": "anchor=[30, 40, 70, 90], shape=[40, 30, 20, 50], fill_value=255.0",
     "experimental.remap": "*maps",
     "experimental.resize": "size=[60, 60]",
@@ -68,7 +73,8 @@ def needs_arguments(op: OpDef) -> bool:
 def call_text(name: str) -> str:
     """The call that is shown."""
     arguments = ARGUMENTS.get(name, "")
-    return f"ndd.{name}(x, {arguments})" if arguments else f"ndd.{name}(x)"
+    x = "files" if name.startswith("decoders.") else "x"
+    return f"ndd.{name}({x}, {arguments})" if arguments else f"ndd.{name}({x})"
 
 
 def photos() -> Any:
@@ -82,7 +88,13 @@ def apply(name: str, x: Any) -> Any:
     wave = 6 * np.sin(rows / 9)
     maps = [ndd.Batch.broadcast(ndd.tensor(m, layout="HW"), PHOTOS) for m in (columns + wave, rows)]
     # a call of our own table, so that the page shows exactly what was run
-    return eval(call_text(name), {"ndd": ndd, "x": x, "maps": maps})
+    return eval(call_text(name), {"ndd": ndd, "x": x, "maps": maps, "files": _files(x)})
+
+
+def _files(x: Any) -> Any:
+    """Photos as the bytes of files."""
+    files = [Picture(np.asarray(photo)).png() for photo in x.tensors]
+    return ndd.batch([np.frombuffer(f, np.uint8) for f in files])
 
 
 def picture(x: Any, result: Any) -> Picture:
@@ -110,7 +122,7 @@ def gallery(folder: str | Path, names: Iterable[str] = ()) -> int:
         picture(x, result).save(target / f"{name}.png")
         parts.append(_entry(known[name], result))
     (target / "index.html").write_text("\n".join(parts))
-    print(f"{len(chosen)} pictures: {(target / 'index.html').resolve()}")
+    print(f"{counted(len(chosen), 'picture')}: {(target / 'index.html').resolve()}")
     return 0
 
 

@@ -44,7 +44,7 @@ ON_ERROR_DOC = (
 PIXEL_TYPES = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.uint32, dt.int32, dt.float32)
 
 # The samples that could not be decoded under another policy than "raise".
-errors = Ledger()
+errors = Ledger(of_batches=True)
 
 _GPU_DOC = "For the GPU decoder; without effect."
 # Arguments that tune upstream's memory and GPU work. Nothing here depends on them.
@@ -274,11 +274,13 @@ class Decoding:
 _ENCODED = "Encoded images: the bytes of files."
 
 
-_PNM = "pnm = ndd.tensor(list(b'P3 2 1 255 1 2 3 4 5 6'), dtype=ndd.uint8)\n"
+_PNM = "pnm = ndd.tensor(list(b'P3 2 1 255 1 2 3 4 5 6 '), dtype=ndd.uint8)\n"
 
 
 @op.graph(
-    name="decoders.image", mixed=True, sample=_PNM + "ndd.decoders.image(pnm).shape\n=(1, 2, 3)"
+    name="decoders.image",
+    mixed=True,
+    sample=_PNM + "ndd.decoders.image(pnm).torch().tolist()\n=[[[1, 2, 3], [4, 5, 6]]]",
 )
 @_image_decoder
 def image(input=data(_ENCODED), *, options, ordinal):
@@ -286,7 +288,12 @@ def image(input=data(_ENCODED), *, options, ordinal):
     return Decoding("decoders.image", input, options).node(ordinal)
 
 
-@op.graph(name="decoders.image_crop", mixed=True)
+@op.graph(
+    name="decoders.image_crop",
+    mixed=True,
+    sample=_PNM + "ndd.decoders.image_crop(pnm, crop=[1, 1], crop_pos_x=1.0).torch().tolist()\n"
+    "=[[[4, 5, 6]]]",
+)
 @_image_decoder
 def image_crop(
     input=data(_ENCODED),
@@ -311,7 +318,12 @@ def image_crop(
     return decoding.node(ordinal)
 
 
-@op.graph(name="decoders.image_slice", mixed=True)
+@op.graph(
+    name="decoders.image_slice",
+    mixed=True,
+    sample=_PNM + "ndd.decoders.image_slice(pnm, start=[1, 0], end=[2, 1]).torch().tolist()\n"
+    "=[[[4, 5, 6]]]",
+)
 @_image_decoder
 def image_slice(
     data=data(_ENCODED),
@@ -342,7 +354,11 @@ def image_slice(
     return decoding.node(ordinal)
 
 
-@op.graph(name="decoders.image_random_crop", mixed=True)
+@op.graph(
+    name="decoders.image_random_crop",
+    mixed=True,
+    sample=_PNM + "ndd.decoders.image_random_crop(pnm, random_area=[0.5, 0.5]).shape\n=(1, 1, 3)",
+)
 @_image_decoder
 def image_random_crop(
     input=data(_ENCODED),
@@ -388,7 +404,15 @@ def peek_image_shape(
 # -- .npy ----------------------------------------------------------------------------------------
 
 
-@op.graph(name="decoders.numpy", mixed=True)
+@op.graph(
+    name="decoders.numpy",
+    mixed=True,
+    sample="""import io, numpy
+file = io.BytesIO()
+numpy.save(file, numpy.arange(3))
+ndd.decoders.numpy(numpy.frombuffer(file.getbuffer(), numpy.uint8)).torch().tolist()
+=[0, 1, 2]""",
+)
 def numpy(
     data=data("Encoded arrays: the bytes of .npy files."),
     dtype=static(DType, None, "Element type of the result; that of the arrays if omitted."),
@@ -473,10 +497,10 @@ def imread(
     >>> import ndd, pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder) / "two_pixels.ppm"
-    ...     _ = path.write_text("P3 2 1 255 1 2 3 4 5 6")
+    ...     _ = path.write_text("P3 2 1 255 1 2 3 4 5 6 ")
     ...     image = ndd.imread(path)
-    >>> image.shape
-    (1, 2, 3)
+    >>> image.torch().tolist()
+    [[[1, 2, 3], [4, 5, 6]]]
     """
     one = filepaths if isinstance(filepaths, (str, os.PathLike)) else None
     paths: list[Location] = [one] if one is not None else list(filepaths)  # type: ignore[arg-type]

@@ -92,15 +92,24 @@ def centre(axis: int) -> Expr:
     return f32(ex.index(axis)) + 0.5
 
 
-def affine_row(row: Sequence[Expr], point: Sequence[Expr], shift: float = 0.0) -> Expr:
-    """row[0] * x + (row[1] * y + (… + (row[n] + shift))).
+def affine_row(row: Sequence[Expr], point: Sequence[Expr]) -> Expr:
+    """row[0] * x + (row[1] * y + (… + row[n])).
 
     In this order all but the last sum is the same for a whole row of pixels.
     """
-    total = row[-1] + shift if shift else row[-1]
+    total = row[-1]
     for number, coordinate in reversed(list(zip(row, point, strict=False))):
         total = number * coordinate + total
     return total
+
+
+def stepped_row(row: Sequence[Expr], axes: Sequence[int]) -> Expr:
+    """Such a sum at the centre of the output pixel, `axes` being those of x, y, …: along x as a
+    running sum, as upstream has it (see NOTE [running sums])."""
+    start = row[-1] + row[0] * 0.5
+    for number, axis in zip(row[1:], axes[1:], strict=False):
+        start = start + number * centre(axis)
+    return ex.stepped(start, row[0], ex.index(axes[0]))
 
 
 # -- pixels --------------------------------------------------------------------------------------

@@ -27,8 +27,6 @@ from .sampling import (
     OLD_DTYPE_DOC,
     REJECTED,
     SIZE_DOC,
-    affine_row,
-    centre,
     check_filter,
     check_pixels,
     linear,
@@ -36,6 +34,7 @@ from .sampling import (
     resized,
     result_type,
     rows_node,
+    stepped_row,
 )
 from .window import check_extents
 
@@ -65,12 +64,11 @@ def _warped(x: Expr, matrix: Expr, *rest: Any) -> Expr:
         return ex.convert(ex.lookup(matrix, place), dt.float32)
 
     order = axes[::-1]  # x, y, z
-    point = [centre(axis) for axis in order]
-    shift = -0.5 if interp is LINEAR else 0.0
     at = []
     for k, axis in enumerate(order):
         row = [number(k * (len(axes) + 1) + j) for j in range(len(axes) + 1)]
-        at.append((axis, affine_row(row, point, shift)))
+        place = stepped_row(row, order)
+        at.append((axis, place - 0.5 if interp is LINEAR else place))
     at.reverse()
     outside = ex.convert(fill[0], dtype) if fill else None
     if interp is NN:

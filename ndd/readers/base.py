@@ -47,7 +47,7 @@ class Reader:
         with the samples that the next epoch would begin with, and that one begins after them.
         pad: it is filled with the last sample. partial: it is shorter. drop: it is left out.
         Every rank gets as many batches as the others, with "partial" if need be by a repeated
-        sample. If omitted: wrap as upstream, where ranks with larger shards may get one more batch.
+        sample. If omitted: wrap, as upstream (where larger shards may have one batch more).
     random_shuffle : bool
         Shuffle the samples of the shard anew in each epoch. Shards are made from a list that is
         shuffled once.
@@ -88,18 +88,18 @@ class Reader:
         name: str | None = None,
         device: Any = "cpu",
         *,
-        shard_id: int | None = None,
-        num_shards: int | None = None,
-        stick_to_shard: bool | None = None,
-        pad_last_batch: bool | None = None,
+        shard_id: int | None = 0,
+        num_shards: int | None = 1,
+        stick_to_shard: bool | None = False,
+        pad_last_batch: bool | None = False,
         last_batch: Literal["wrap", "pad", "partial", "drop"] | None = None,
-        random_shuffle: bool | None = None,
-        initial_fill: int | None = None,
-        seed: int | None = None,
-        shuffle_after_epoch: bool | None = None,
+        random_shuffle: bool | None = False,
+        initial_fill: int | None = 1024,
+        seed: int | None = -1,
+        shuffle_after_epoch: bool | None = False,
         shuffle_after_epoch_seed: int | None = None,
-        prefetch_queue_depth: int | None = None,
-        lazy_init: bool | None = None,
+        prefetch_queue_depth: int | None = 1,
+        lazy_init: bool | None = False,
         on_error: Policy = "raise",
         enable_checkpointing: bool = False,
     ) -> None:
@@ -154,7 +154,7 @@ class Reader:
 
     def _last_batch(self, last_batch: str | None, pad: bool | None) -> str:
         if last_batch is None:
-            return "pad" if pad else "upstream"
+            return "pad" if pad else "wrap"
         if last_batch not in LAST_BATCH:
             raise ValueError(
                 f"{self._where}: `last_batch` must be one of {', '.join(LAST_BATCH)}, "

@@ -126,14 +126,13 @@ class EpochPlan:
         if last == "drop":
             self.count = max(0, order.smallest - at.taken) // batch_size
         else:
-            # "upstream" wraps, too, but goes by the reader's own shard: the number of batches
-            # of two ranks may differ by one, as it does there
-            size = self._size if last == "upstream" else order.largest
-            self.count = -(-max(0, size - at.taken) // batch_size)
+            # by the largest shard, not by its own: ranks that wait for each other must get as
+            # many batches. (Upstream: one more where the shard is larger.)
+            self.count = -(-max(0, order.largest - at.taken) // batch_size)
 
     @property
     def wraps(self) -> bool:
-        return self.last in ("wrap", "upstream")
+        return self.last == "wrap"
 
     def indices(self, batch: int) -> list[int]:
         """Samples of a batch."""

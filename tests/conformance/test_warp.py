@@ -214,16 +214,47 @@ def test_shifts_by_whole_pixels_are_exact():
             assert np.array_equal(got, want.astype(np.float32))
 
 
-def test_large_images_follow_the_float64_reference():
-    """Where upstream's positions drift (see the reference), ours do not."""
+# x' = a x + b y + c, from column to column: within one power of two and across many, through zero,
+# backwards, by steps that are ties in the last place, that are lost in it, and that are none
+RUNS = [(0.9, 0.2, 3.1), (0.37, -0.81, 200.3), (-0.9, 0.01, 700.7), (0.77, 0.3, -301.3),
+        (0.75 + 2**-15, 0.0, 260.0), (2**-3 + 2**-16, 1.0, 129.0), (-(0.5 + 2**-16), 3.0, 300.0),
+        (1e-5, 1.0, 300.0), (1e-9, 1.0, 300.0), (0.0, 0.5, 7.25), (1.0, 0.0, 0.0)]  # fmt: skip
+
+
+def test_positions_are_running_sums(monkeypatch):
+    """To the last bit (NOTE [running sums]): between black and white, the value is the position."""
+    monkeypatch.setenv("NDD_GPU", "simulate")
+    stripes = np.zeros((1, 1000, 1), np.float32)
+    stripes[:, 1::2] = 1
+    x = [stripes] * len(RUNS)
+    matrix = [np.float32([[a, b, c], [0, 0, 0.5]]) for a, b, c in RUNS]
+    (want,) = oracle_call("warp_affine", x, layout="HWC", matrix=per_sample(matrix), size=[3, 800])
+    got = ndd.warp_affine(ndd.batch(x, layout="HWC"), matrix=ndd.batch(matrix), size=[3, 800])
+    mirrored = ndd.flip(ndd.warp_affine(
+        ndd.batch(x, layout="HWC"), matrix=ndd.batch(matrix), size=[3, 800]
+    ))  # fmt: skip
+    on_gpu = ndd.warp_affine(
+        ndd.batch(x, layout="HWC").gpu(), matrix=ndd.batch(matrix), size=[3, 800]
+    )
+    for a, b, c, d in zip(want.arrays, got.tensors, mirrored.tensors, on_gpu.cpu(), strict=True):
+        assert np.array_equal(np.array(b), a)
+        assert np.array_equal(np.array(c), a[:, ::-1])
+        assert np.array_equal(np.array(d), a)
+
+
+def test_large_images():
+    """Noise, where half a thousandth of a pixel would show in one value of 50."""
     rng = np.random.default_rng(3)
-    x = rng.integers(0, 256, (700, 900, 1), np.uint8)
-    matrix = np.array([[0.9, -0.3, 120.5], [0.31, 0.88, -70.25]], np.float32)
-    (got,) = ours("warp_affine", [x], matrix=matrix, fill_value=50.0)
-    want = reference.converted(reference.affine(x, matrix, fill=50.0), np.uint8)
-    difference = np.abs(got.astype(int) - want)
-    assert difference.max() <= 1
-    assert np.mean(difference > 0) <= 0.005
+    for shape in ((300, 700, 3), (620, 270, 1)):
+        x = rng.integers(0, 256, shape, np.uint8)
+        kwargs = {"matrix": np.float32([[0.9, -0.3, 120.5], [0.31, 0.88, -70.25]])}
+        for more in ({"fill_value": 50.0}, {"interp_type": NN}):
+            (want,) = oracle_call("warp_affine", [x], layout="HWC", **kwargs, **more)
+            (got,) = ours("warp_affine", [x], **kwargs, **more)
+            assert np.mean(got != want.arrays[0]) <= 1e-4
+            assert "interp_type" in more or np.abs(got.astype(int) - want.arrays[0]).max() <= 1
+        check("rotate", [x], angle=25.0)
+        check("rotate", [x], angle=171.0, interp_type=NN)
 
 
 # -- positions that are none ---------------------------------------------------------------------

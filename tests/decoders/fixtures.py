@@ -9,6 +9,10 @@ from typing import Any
 
 import cv2
 import numpy as np
+import pytest
+
+from ndd import codec
+from ndd.kernels.sample_loop import Picture
 
 Array = np.ndarray[Any, Any]
 HEIGHT, WIDTH = 37, 53
@@ -176,3 +180,25 @@ def files() -> dict[str, bytes]:
 def as_bytes(data: bytes) -> Array:
     """A file as an array."""
     return np.frombuffer(data, np.uint8)
+
+
+def areas_decoded(patch: pytest.MonkeyPatch) -> list[int]:
+    """Becomes the areas of all pictures that are decoded from now on, one by one or in a loop."""
+    areas: list[int] = []
+    decode, native = codec._decoded, codec.Images.native
+
+    def spy(*arguments: Any, **named: Any) -> Any:
+        image = decode(*arguments, **named)
+        areas.append(image.height * image.width)
+        return image
+
+    def spy_native(*arguments: Any) -> Any:
+        found = native(*arguments)
+        if found is not None:
+            pictures = found[0][found[0][:, Picture.length] > 0]
+            areas.extend((pictures[:, Picture.height] * pictures[:, Picture.width]).tolist())
+        return found
+
+    patch.setattr(codec, "_decoded", spy)
+    patch.setattr(codec.Images, "native", spy_native)
+    return areas

@@ -59,7 +59,7 @@ def main(total: int) -> None:
                 batch.append(bad)
             if len(batch) == BATCH or k == share - 1:
                 encoded = ndd.batch([good, *map(as_bytes, batch)])
-                ndd.decoders.errors.__init__()
+                ndd.decoders.errors.clear()
                 x = ndd.decoders.image(encoded, on_error="fill").evaluate()
                 assert x.batch_size == len(batch) + 1
                 failed = len(ndd.decoders.errors)

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import codec
 from tests.conformance.modes import MODES, error_everywhere, same_everywhere
 from tests.conformance.oracle import ndd_call, oracle_call
-from tests.decoders.fixtures import as_bytes, files, photo, with_exif
+from tests.decoders.fixtures import areas_decoded, as_bytes, files, photo, with_exif
 from tests.helpers import ROOT, arrays, assert_same, line_of, run_python, worker_held
 
 NAMES = tuple(files())
@@ -241,20 +240,16 @@ FOLLOWING = {
 @pytest.mark.parametrize("name", FOLLOWING)
 def test_only_what_is_read_is_decoded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = encoded("jpeg", "jpeg_exif6", "png", "jpeg_progressive")
-    decoded: list[int] = []
-    decode = codec._decoded
-
-    def spy(*arguments: Any, **named: Any) -> Any:
-        image = decode(*arguments, **named)
-        decoded.append(image.height * image.width)
-        return image
-
     whole = ndd.decoders.image(data).evaluate()
     wanted = arrays(FOLLOWING[name](whole))
-    monkeypatch.setattr(codec, "_decoded", spy)
+    decoded = areas_decoded(monkeypatch)
     with ndd.EvalMode.deferred:
-        assert_same(FOLLOWING[name](ndd.decoders.image(data)), wanted)
+        result = FOLLOWING[name](ndd.decoders.image(data))
+        before = ndd.explain(result).groups[0]
+        assert_same(result, wanted)
         assert len(decoded) == 4 and sum(decoded) < 0.75 * 4 * 37 * 53
+        for told in (before, ndd.explain(result).groups[0]):
+            assert (told.written_bytes, told.whole_bytes) == (3 * sum(decoded), 3 * 4 * 37 * 53)
         # a picture that is also read itself is decoded as a whole, from the second time at once
         for _ in range(2):
             del decoded[:]
@@ -290,14 +285,10 @@ def test_a_part_of_a_picture_goes_to_the_simulated_gpu() -> None:
         """
         import numpy as np
         import ndd
-        from ndd import codec
+        import pytest
+        from tests.decoders.fixtures import areas_decoded
         from tests.decoders.test_image import FOLLOWING, encoded
-        decoded, decode = [], codec._decoded
-        def spy(*arguments, **named):
-            image = decode(*arguments, **named)
-            decoded.append(image.height * image.width)
-            return image
-        codec._decoded = spy
+        decoded = areas_decoded(pytest.MonkeyPatch())
         data = encoded("jpeg", "jpeg_exif6", "png")
         for name in ("turned", "roi"):
             with ndd.EvalMode.deferred:
@@ -479,7 +470,7 @@ class TestOnError:
 
     @pytest.fixture(autouse=True)
     def empty_ledger(self) -> None:
-        ndd.decoders.errors.__init__()
+        ndd.decoders.errors.clear()
 
     def batch(self) -> ndd.Batch:
         good = [as_bytes(files()[n]) for n in self.batch_of]
@@ -522,6 +513,44 @@ class TestOnError:
         with pytest.raises(ValueError, match="no image of the batch can be decoded: sample 0"):
             ndd.decoders.image(bad, on_error="skip")
         assert ndd.decoders.image(bad, on_error="fill").shape == (1, 1, 3)
+
+    def test_a_bad_image_is_noted_once(self) -> None:
+        """Wherever in a batch it comes; without a name, what is wrong with it tells it apart."""
+        good, bad = as_bytes(files()["jpeg"]), as_bytes(b"nothing at all")
+        for order, names in (((bad, good), "ab"), ((good, bad), "ba"), ((bad, bad), "ca")):
+            ndd.decoders.image(named(ndd.batch(list(order)), *names), on_error="fill")
+        assert self.ledger() == [("a", 0), ("c", 0)]
+        ndd.decoders.errors.clear()
+        for data in (b"one", b"two", b"one"):
+            ndd.decoders.image(ndd.batch([as_bytes(data), good]), on_error="fill")
+        assert self.ledger() == [("", 0), ("", 0)]
+        assert ["one" in str(e.cause) for e in ndd.decoders.errors] == [True, False]
+
+    def test_of_parts_and_in_advance(self, tmp_path: Path) -> None:
+        """A loop over a reader whose pictures are decoded in parts, before they are asked for."""
+        paths = [tmp_path / f"{k:02d}.jpg" for k in range(16)]
+        for k, path in enumerate(paths):
+            data = files()["jpeg"]
+            path.write_bytes(data[:300] if k == 5 else b"" if k in (9, 14) else data)
+
+        def run(policy: Any, prefetch: int) -> tuple[Any, ...]:
+            ndd.decoders.errors.clear()
+            ndd.random.set_seed(1)
+            missing = [*paths[:7], tmp_path / "none.jpg", *paths[7:]]
+            reader = ndd.readers.File(files=missing, on_error="skip")
+            seen = []
+            for jpegs, _ in reader.next_epoch(4, prefetch=prefetch):
+                x = ndd.decoders.image(jpegs, on_error=policy)
+                x = ndd.random_resized_crop(x, size=[5, 6])
+                seen.append([a.tobytes() for a in arrays(x)])
+            assert [len(s) for s in seen] == [4] * 5
+            assert [(Path(e.file).name, e.index) for e in reader.errors] == [("none.jpg", 7)]
+            return seen, [(Path(f).name, index) for f, index in self.ledger()]
+
+        for policy in ("fill", "skip", lambda _: np.zeros((3, 4, 3), np.uint8)):
+            wanted = run(policy, 0)
+            assert wanted[1] == [("05.jpg", 1), ("09.jpg", 2), ("14.jpg", 3)]
+            assert run(policy, 2) == wanted
 
     def test_missing_files(self, tmp_path: Path) -> None:
         (tmp_path / "a.jpg").write_bytes(files()["jpeg"])

@@ -289,6 +289,6 @@ def test_explain_refuses_other_things() -> None:
 def test_explain_prints_all_it_knows() -> None:
     x = ndd.flip(images()) * 2.0
     text = str(ndd.explain(x))
-    assert text.startswith("2 operations in 1 groups")
+    assert text.startswith("2 operations in 1 group\n")
     assert "flip → mul" in text and "ends because its value is asked for" in text
     assert "bytes moved: " in text and "saved)" in text and ".py" in text

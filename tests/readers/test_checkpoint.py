@@ -134,7 +134,7 @@ def test_states_of_other_readers_are_refused(files):
         (dict(random_shuffle=True, seed=4), "seed is 3 there and 4 here"),
         (dict(seed=3), "shuffle is 'pass' there and 'no' here"),
         (dict(random_shuffle=True, seed=3, num_shards=2), "num_shards is 1 there and 2 here"),
-        (dict(random_shuffle=True, seed=3, last_batch="drop"), "last_batch is 'upstream' there and 'drop' here"),
+        (dict(random_shuffle=True, seed=3, last_batch="drop"), "last_batch is 'wrap' there and 'drop' here"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"the state is that of another reader: {text}"):
             ndd.readers.File(files=files[:10], **options).set_state(state)

@@ -38,14 +38,22 @@ def wait_for_no_threads() -> None:
 SHARDS = [(1, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
 
 
+def ranks_differ(count: int, num_shards: int, batch_size: int) -> bool:
+    """Whether shards of the oracle have different numbers of batches: ours never do."""
+    smallest, largest = count // num_shards, -(-count // num_shards)
+    return -(-smallest // batch_size) != -(-largest // batch_size)
+
+
 @pytest.mark.parametrize("batch_size", [None, 1, 3, 4, 5, 13])
 @pytest.mark.parametrize("pad", [False, True])
 @pytest.mark.parametrize("stick", [False, True])
 def test_sequences_equal_the_oracles(files, batch_size, pad, stick):
     for num_shards, shard_id in SHARDS:
-        for count in (10, 11):
+        for count in (10, 11, 12):
             options = dict(files=files[:count], shard_id=shard_id, num_shards=num_shards,
                            stick_to_shard=stick, pad_last_batch=pad)  # fmt: skip
+            if not pad and num_shards > 1 and ranks_differ(count, num_shards, batch_size or 1):
+                continue
             ours, theirs = ndd.readers.File(**options), dali.readers.File(**options)
             for epoch in range(4):
                 length = len(ours.next_epoch(batch_size))
@@ -229,7 +237,7 @@ def test_last_batch(files, last_batch):
     assert [epoch_of(reader, 4) for _ in range(2)] == LAST[last_batch]
 
 
-@pytest.mark.parametrize("last_batch", LAST)
+@pytest.mark.parametrize("last_batch", [None, *LAST])
 @pytest.mark.parametrize("stick", [False, True])
 def test_all_ranks_get_as_many_batches(files, last_batch, stick):
     for count in (10, 11, 12, 13):

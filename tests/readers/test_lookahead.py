@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import codec
-from tests.decoders.fixtures import encoded, photo
+from tests.decoders.fixtures import areas_decoded, encoded, photo
 from tests.helpers import arrays, run_python
 
 COUNT, SIZE = 26, 4
@@ -103,16 +102,7 @@ def test_the_same_values_on_the_simulated_gpu(pictures: list[str]) -> None:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    heights: list[int] = []
-    decode = codec._decoded
-
-    def spy(*arguments: Any, **named: Any) -> Any:
-        image = decode(*arguments, **named)
-        heights.append(image.height)
-        return image
-
-    monkeypatch.setattr(codec, "_decoded", spy)
-    return heights
+    return areas_decoded(monkeypatch)
 
 
 @pytest.mark.parametrize("ahead", [1, 2])

@@ -1,0 +1,129 @@
+"""Pictures that are decoded without the interpreter: the same as with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ndd
+from ndd import native_decoder
+from ndd.kernels.threads import ThreadPool, meanwhile
+from tests.decoders.fixtures import areas_decoded, as_bytes, files
+from tests.helpers import arrays, assert_same
+
+GOOD = ("jpeg", "jpeg_grey", "jpeg_progressive", "jpeg_422", "jpeg_exif1")
+OTHERS = ("png", "jpeg_exif6", "jpeg_cmyk")  # not for the loop
+
+
+def batch(*names: str) -> ndd.Batch:
+    return ndd.batch([as_bytes(files()[name]) for name in names])
+
+
+def both(program: Any, patch: pytest.MonkeyPatch) -> None:
+    """A program gives the same with the loop and without; the loop was used."""
+    patch.setattr(native_decoder, "is_enabled", False)
+    with ndd.EvalMode.deferred:
+        wanted = arrays(program())
+    patch.setattr(native_decoder, "is_enabled", True)
+    assert native_decoder.is_available()
+    with pytest.MonkeyPatch.context() as inner, ndd.EvalMode.deferred:
+        inner.setattr("ndd.codec.Images.held", None)  # how Python would decode them
+        assert_same(program(), wanted)
+
+
+def region_of(x: ndd.Batch) -> ndd.Batch:
+    return ndd.resize(ndd.crop(x, crop=[9, 11], crop_pos_x=1.0, crop_pos_y=0.3), size=[7, 8])
+
+
+@pytest.mark.parametrize("colour", ["RGB", "BGR", "GRAY"])
+@pytest.mark.parametrize("part", [False, True])
+def test_same_pixels(colour: str, part: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(fast: bool) -> ndd.Batch:
+        x = ndd.decoders.image(batch(*GOOD), output_type=colour, use_fast_idct=fast)
+        return region_of(x) if part else ndd.flip(x) * 2.0
+
+    for fast in (False, True):
+        both(lambda fast=fast: program(fast), monkeypatch)
+
+
+def test_what_the_loop_leaves_is_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("jpeg", "png", "jpeg_exif6", "jpeg_422", "jpeg_cmyk", "jpeg")
+    monkeypatch.setattr(native_decoder, "is_enabled", False)
+    wanted = arrays(region_of(ndd.decoders.image(batch(*names)).evaluate()))
+    monkeypatch.setattr(native_decoder, "is_enabled", True)
+    for threads in (1, 3):
+        with ndd.EvalContext(num_threads=threads), ndd.EvalMode.deferred:
+            assert_same(region_of(ndd.decoders.image(batch(*names))), wanted)
+
+
+def test_damaged_files_and_those_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = as_bytes(files()["jpeg"])
+    cut = whole[: len(whole) // 2].copy()
+    wanted = arrays(ndd.decoders.image(ndd.batch([whole])))[0]
+    for _ in range(3):
+        with (
+            ndd.EvalMode.deferred,
+            pytest.raises(ValueError, match=r"sample 1 .*cannot be decoded"),
+        ):
+            ndd.decoders.image(ndd.batch([whole, cut, whole])).evaluate()
+        filled = arrays(ndd.decoders.image(ndd.batch([cut, whole]), on_error="fill"))
+        assert not filled[0].any() and np.array_equal(filled[1], wanted)
+
+
+def test_all_pictures_of_a_plain_batch_are_decoded_in_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ndd.codec._decoded", None)  # how Python would decode them
+    areas = areas_decoded(monkeypatch)
+    monkeypatch.setattr("ndd.codec._decoded", None)
+    assert len(arrays(ndd.decoders.image(batch(*GOOD)))) == len(areas) == len(GOOD)
+
+
+def test_another_version_of_the_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    native_decoder._library.cache_clear()
+    monkeypatch.setattr(native_decoder, "_VERSION", 77)
+    try:
+        assert not native_decoder.is_available()
+        assert ndd.decoders.image(batch("jpeg")).evaluate().shape == [(37, 53, 3)]
+    finally:
+        native_decoder._library.cache_clear()
+
+
+# -- what a thread does while its helpers have begun ---------------------------------------------
+
+
+def test_an_errand_is_done_while_helpers_work() -> None:
+    pool, order = ThreadPool(2), []
+
+    def work(chunk: int, worker: int) -> None:
+        order.append((chunk, worker))
+
+    with meanwhile(lambda: order.append("errand")):
+        pool.parallel_for(4, work)
+    assert order.count("errand") == 1 and len(order) == 5
+    # worker 0 is the caller
+    assert all(
+        order.index("errand") < k for k, o in enumerate(order) if o != "errand" and o[1] == 0
+    )
+    pool.parallel_for(4, work)
+    assert order.count("errand") == 1
+
+
+def test_an_errand_that_fails_does_not_stop_the_work() -> None:
+    pool, done = ThreadPool(2), []
+
+    def fail() -> None:
+        raise RuntimeError("no time for that")
+
+    with pytest.raises(RuntimeError, match="no time for that"), meanwhile(fail):
+        pool.parallel_for(4, lambda chunk, worker: done.append(chunk))
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+def test_without_helpers_there_is_no_errand() -> None:
+    done: list[Any] = []
+    with meanwhile(lambda: done.append("errand")):
+        ThreadPool(1).parallel_for(2, lambda chunk, worker: done.append(chunk))
+    assert done == [0, 1]
