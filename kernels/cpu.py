@@ -216,7 +216,9 @@ class Writer(Lines):
             for n, (point, k, value) in enumerate(stores):
                 yield self._store(point, k, self.ref(value), n)
             return
-        windows = [e for e in order if e.op == "window"] if self._may_split(order) else []
+        # only of what is stored: `_assume` settles nothing in what is computed for lines
+        inner = walk([value for _, _, value in stores])
+        windows = [e for e in inner if e.op == "window"] if self._may_split(inner) else []
         settled = next((w for w in windows if self.depths[w] == depth), None)
         if settled is not None:
             yield f"if {self.names[settled]}:"

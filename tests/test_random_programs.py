@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import random
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import ndd
 from tests import programs
-from tests.helpers import assert_same, forget_plans, worker_held
+from tests.helpers import arrays, assert_same, forget_plans, worker_held
 
 EXAMPLES = int(
     os.environ.get("NDD_PROGRAMS") or (10_000 if os.environ.get("NDD_STRESS") == "1" else 30)
@@ -117,3 +118,22 @@ def test_compiled_kernels_equal_the_reference() -> None:
             forget_plans(patch)
             patch.setattr(cpu_runtime, "get_kernel", ReferenceKernel)
             compare(program, compiled, "in NumPy")
+
+
+def test_part_of_a_stacked_rotation() -> None:
+    """Found by seed 2025: a window of positions was settled again and again, without an end."""
+    image = ndd.batch(
+        [np.full((6, 1, 3), 9, np.uint8), np.full((7, 4, 3), 7, np.uint8)], layout="HWC"
+    )
+
+    def part(start: int) -> list[np.ndarray]:
+        small = ndd.resize(image, size=[9, 5])
+        both = ndd.stack(ndd.rotate(small, angle=151.0, size=[9, 5], fill_value=4.0), small)
+        return arrays(both.slice[start:, :, :, ::-2])
+
+    for start in (0, 1, 2):
+        with pytest.MonkeyPatch.context() as patch, ndd.EvalMode.deferred:
+            patch.setenv("NDD_FUSION", "0")
+            wanted = part(start)
+        with ndd.EvalMode.deferred:
+            assert_same(part(start), wanted)
