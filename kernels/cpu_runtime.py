@@ -8,10 +8,12 @@ ours (measured: 1.4 s against 0.2 s).
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import platform
 import threading
+import weakref
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +30,7 @@ ENTRY = ctypes.CFUNCTYPE(
 MAX_NAME = 80
 _lock = threading.Lock()
 _kernels: dict[KernelSpec, CpuKernel] = {}
+_engines: list[weakref.ref[Any]] = []
 compile_count = 0  # how many kernels this process compiled; tests assert on it
 
 
@@ -164,4 +167,15 @@ def link(symbol: str, code: bytes) -> tuple[Any, int]:
     address = engine.get_function_address(symbol)
     if not address:
         raise RuntimeError(f"kernel object has no symbol {symbol!r}")
+    _engines.append(weakref.ref(engine))
     return engine, address
+
+
+@atexit.register
+def _keep_code() -> None:
+    """Do not unload kernels at exit. llvmlite would do so, and fail with a message, if a thread
+    imported it first while the process was ending: then it does not know that it is."""
+    for found in _engines:
+        engine = found()
+        if engine is not None:
+            engine.detach()

@@ -22,6 +22,8 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)  # golden ratio, sqrt(3) - 1
 _ROUNDS = 10
 _MASK = 0xFFFFFFFF
+_FACTORS = np.array(_MULTIPLIERS, np.uint64)[:, None]
+_HALF, _LOW = np.uint64(32), np.uint64(_MASK)
 
 
 def _rounds(counter: Sequence[Any], key: Sequence[Any], product: Any, add: Any) -> tuple[Any, ...]:
@@ -52,18 +54,20 @@ def block(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, in
 def blocks(counter: Sequence[Array | int], key: Sequence[int]) -> tuple[Array, ...]:
     """Four arrays of words; the counter's words are numbers or arrays, broadcast together."""
 
-    def product(word: Array, constant: int) -> tuple[Array, Array]:
-        whole = word.astype(np.uint64) * np.uint64(constant)
-        return (whole >> np.uint64(32)).astype(np.uint32), whole.astype(np.uint32)
-
-    def add(word: Array, constant: int) -> Array:
-        return word + np.uint32(constant)
-
-    words = np.broadcast_arrays(*(np.asarray(w).astype(np.uint32) for w in counter))
-    # arrays, because NumPy warns where single numbers wrap around
-    keys = [np.array([k], np.uint32) for k in key]
-    flat = _rounds([w.reshape(-1) for w in words], keys, product, add)
-    return tuple(w.reshape(words[0].shape) for w in flat)
+    shape = np.broadcast_shapes(*(np.shape(w) for w in counter))
+    words = np.empty((4, *shape), np.uint64)
+    for k, word in enumerate(counter):
+        words[k, ...] = np.asarray(word).astype(np.uint32)  # as it wraps around
+    # both products at once: few steps over little data, of which each costs a call
+    first, second = words.reshape(4, -1)[0::2], words.reshape(4, -1)[1::2]
+    k, m = key
+    for _ in range(_ROUNDS):
+        product = first * _FACTORS
+        keys = np.array([[k], [m]], np.uint64)
+        first, second = (product >> _HALF)[::-1] ^ second ^ keys, (product & _LOW)[::-1]
+        k, m = (k + _KEY_STEPS[0]) & _MASK, (m + _KEY_STEPS[1]) & _MASK
+    a, c, b, d = np.concatenate([first, second]).astype(np.uint32).reshape(4, *shape)
+    return a, b, c, d
 
 
 def philox(counter: Sequence[Expr], key: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -59,11 +60,9 @@ def _tables() -> tuple[Array, ...]:
 def _sinc(x: Array) -> Array:
     """In float32, with the C library's sine: then the bits equal upstream's."""
     angle = (x.astype(np.float64) * np.pi).astype(np.float32)
-    try:
+    sine: Any = math.sin  # on other systems, perhaps with another last bit
+    with suppress(OSError):
         sine = ctypes.CDLL("libm.so.6").sinf
-    except OSError:  # another system: a sine of the same number, perhaps with another last bit
-        sine = math.sin
-    else:
         sine.restype, sine.argtypes = ctypes.c_float, [ctypes.c_float]
     values = np.array([sine(a) for a in angle.tolist()], np.float32)
     return np.divide(values, angle, out=np.ones_like(angle), where=angle != 0)

@@ -178,21 +178,9 @@ class _Local(threading.local):
     def __init__(self) -> None:
         # The pools whose chunk this thread is running, and as which of their workers.
         self.inside: dict[_Crew, int] = {}
-        self.errand: Callable[[], None] | None = None  # see `meanwhile`
 
 
 _local = _Local()
-
-
-@contextlib.contextmanager
-def meanwhile(errand: Callable[[], None]) -> Iterator[None]:
-    """The next `parallel_for` of this thread lets its helpers begin, and calls `errand` before it
-    takes part itself. Without helpers it is not called."""
-    _local.errand = errand
-    try:
-        yield
-    finally:
-        _local.errand = None
 
 
 class ThreadPool:
@@ -277,12 +265,7 @@ class ThreadPool:
                 for helper in helpers:
                     helper.job = job
                     helper.notify()
-                errand, _local.errand = _local.errand, None
-                try:
-                    if errand is not None:
-                        errand()
-                finally:
-                    job.finish()
+                job.finish()
             finally:
                 del inside[crew]
         job.raise_error()

@@ -430,6 +430,9 @@ def on_host(node: Node) -> Node:
 def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = False) -> Array:
     """The values of an argument, read now."""
     node = on_host(node)
+    whole = convert.dense_array(node)
+    if whole is not None and not vector and whole.size == len(whole):
+        return _as_numbers(name, whole.reshape(-1), node.dtype, kind)
     arrays = [_as_numbers(name, a, node.dtype, kind) for a in convert.arrays_of(node)]
     if vector:
         if node.rank > 1 + matrix:

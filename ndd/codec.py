@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import exif, jpeg2000, native_decoder
+from . import exif, jpeg, jpeg2000, native_decoder
 from .fusion import build
 from .fusion.graph import Array, Node, Shapes, Storage
 from .kernels import dtypes as dt
@@ -67,12 +68,40 @@ def nvimgcodec() -> Any:
                 before = {name: os.environ.get(name) for name in quiet}
                 os.environ.update({n: v for n, v in quiet.items() if before[n] is None})
                 try:
-                    _nvimgcodec = _load()
+                    with without_notes():
+                        _nvimgcodec = _load()
                 finally:
                     for name, value in before.items():
                         if value is None:
                             os.environ.pop(name, None)
     return _nvimgcodec
+
+
+@contextmanager
+def without_notes() -> Iterator[None]:
+    """Its parts for GPUs complain, on the process's stderr, of libraries that they alone need;
+    `python -m ndd info` tells what is missing. All else that is printed meanwhile comes after."""
+    import tempfile
+
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is no stderr
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            held.seek(0)
+            for line in held:
+                if not line.startswith(_NOTES):
+                    os.write(2, line)
+
+
+_NOTES = (b"Failed to load nv", b"Note: If using nvImageCodec's Python distribution")
 
 
 def _load() -> Any:
@@ -161,8 +190,11 @@ class Header(NamedTuple):
     dtype: DType
     is_cmyk: bool
     orientation: int  # 1: as stored; or how EXIF says to turn it
-    stream: Any  # nvimgcodec's; refers to `data`
     data: Array
+
+    def stream(self) -> Any:
+        """nvimgcodec's, which refers to `data`."""
+        return nvimgcodec().CodeStream(self.data)
 
     def shape(self, colour: str) -> tuple[int, int, int]:
         """Of the upright picture in a colour space."""
@@ -178,10 +210,19 @@ _NATIVE = {np.dtype(t.np): t for t in (dt.uint8, dt.uint16, dt.int8, dt.int16, d
 
 def read_header(data: Array, adjust_orientation: bool) -> Header:
     """The header of an encoded image; a ValueError tells why it has none."""
-    library = nvimgcodec()
     if data.size == 0:
         raise ValueError("there is no data")
-    stream = library.CodeStream(data)
+    frame = jpeg.frame_of(data.data)
+    if frame is not None:
+        height, width, channels, block = frame
+        _check_size("jpeg", height, width)
+        turn = exif.orientation_in(block) if adjust_orientation and block is not None else 1
+        return Header("jpeg", height, width, channels, dt.uint8, False, turn, data)
+    return _read_by_library(data, adjust_orientation)
+
+
+def _read_by_library(data: Array, adjust_orientation: bool) -> Header:
+    stream = nvimgcodec().CodeStream(data)
     try:
         codec: str = stream.codec_name
         height, width, channels = stream.height, stream.width, stream.num_channels
@@ -198,17 +239,21 @@ def read_header(data: Array, adjust_orientation: bool) -> Header:
         raise ValueError(f"a {codec} image of {np.dtype(stream.dtype)} is not supported")
     if height < 1 or width < 1 or channels < 1:
         raise ValueError(f"the {codec} header tells a size of {height}x{width}x{channels}")
-    if height * width > _max_pixels:
-        raise ValueError(
-            f"the {codec} header tells {height}x{width} pixels, more than the limit of "
-            f"{_max_pixels}; ndd.decoders.set_max_pixels can raise it"
-        )
+    _check_size(codec, height, width)
     if codec == "jpeg2k":
         problem = jpeg2000.problem_of(data.data)
         if problem is not None:
             raise ValueError(f"the JPEG 2000 header is damaged or of an unknown kind: {problem}")
     turn = exif.orientation_of(codec, data.data) if adjust_orientation else 1
-    return Header(codec, height, width, channels, native, is_cmyk, turn, stream, data)
+    return Header(codec, height, width, channels, native, is_cmyk, turn, data)
+
+
+def _check_size(codec: str, height: int, width: int) -> None:
+    if height * width > _max_pixels:
+        raise ValueError(
+            f"the {codec} header tells {height}x{width} pixels, more than the limit of "
+            f"{_max_pixels}; ndd.decoders.set_max_pixels can raise it"
+        )
 
 
 # -- pixels --------------------------------------------------------------------------------------
@@ -223,7 +268,7 @@ def decode_into(
     # upstream decodes turned images by a decoder that has no fast mode
     decoder = _decoder(fast_idct and header.orientation == 1)
     if header.orientation != 1 and header.codec not in _TURNED_HERE:
-        pixels = np.asarray(_decoded(decoder, header.stream, None, colour, turned=True))
+        pixels = np.asarray(_decoded(decoder, header.stream(), None, colour, turned=True))
         if region is not None:
             pixels = pixels[region[0] : region[2], region[1] : region[3]]
         _store(pixels, out)
@@ -233,7 +278,7 @@ def decode_into(
     if region is not None:
         place = exif.stored_region(region, header.height, header.width, header.orientation)
     wide = _decodable(header, place)
-    stream = header.stream
+    stream = header.stream()
     if wide != whole:
         stream = stream.get_sub_code_stream(region=nvimgcodec().Region(*wide))
     # upstream makes CMYK grey by way of RGB
@@ -429,7 +474,7 @@ class Images:
             return None
         if self.colour == "YCbCr" or header.dtype.np != dtype:
             return None
-        stream = header.stream
+        stream = header.stream()
         if self.regions is not None:
             region = tuple(self.regions[sample].tolist())
             if _decodable(header, region) != region:
@@ -519,7 +564,7 @@ def _decode_on_gpu(node: Node, _inputs: list[Node], params: Any) -> Storage:
     library = nvimgcodec()
     flags = f":fancy_upsampling={int(fancy_upsampling)} :fast_idct={int(images.fast_idct)}"
     decoder = library.Decoder(device_id=node.device, options=flags)
-    streams = [h.stream for h in images.headers]
+    streams = [h.stream() for h in images.headers]
     if images.regions is not None:
         streams = [
             s.get_sub_code_stream(region=library.Region(*r))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .fusion.graph import Array, Node, Shapes, Storage, source
-from .fusion.opaque import as_array
+from .fusion.opaque import array_at, as_array
 from .fusion.pipeline import allocate
 from .kernels import dtypes as dt
 from .kernels.dtypes import DType
@@ -192,16 +192,28 @@ def copy_arrays(arrays: Sequence[Array], dtype: DType, layout: str | None, batch
     shapes = Shapes.of([a.shape for a in arrays], rank)
     storage = allocate(shapes, dtype.bytes)
     node = source(storage, shapes, dtype, check_layout(layout, rank), batch)
-    for s, array in enumerate(arrays):
-        if array.size:
-            as_array(storage, node, s)[...] = array
+    for target, array in zip(arrays_of(node), arrays, strict=True):
+        target[...] = array
     return node
 
 
 def arrays_of(node: Node) -> list[Array]:
     """NumPy views of all samples of a materialised host node."""
+    whole = dense_array(node)
+    if whole is not None:
+        return [whole[s, ...] for s in range(node.count)]
     assert node.storage is not None
     return [as_array(node.storage, node, s) for s in range(node.count)]
+
+
+def dense_array(node: Node) -> Array | None:
+    """All samples of a materialised host node as one array, if they lie in memory like that."""
+    storage = node.storage
+    assert storage is not None
+    if not storage.dense or storage.strides is not None or not node.count:
+        return None
+    shape = (node.count, *node.shapes.tuples[0])
+    return array_at(int(storage.addresses[0]), shape, node.dtype.np, None, storage)
 
 
 # -- arguments -----------------------------------------------------------------------------------

@@ -18,7 +18,15 @@ def orientation_of(codec: str, data: bytes | memoryview) -> int:
         return 1
     try:
         block = find(memoryview(data).cast("B"))
-        found = 1 if block is None else _from_tiff(block)
+    except (struct.error, IndexError):
+        return 1
+    return 1 if block is None else orientation_in(block)
+
+
+def orientation_in(block: memoryview) -> int:
+    """The same, of an EXIF block."""
+    try:
+        found = _from_tiff(block)
     except (struct.error, IndexError):
         return 1
     return found if 1 <= found <= 8 else 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import numpy as np
 
 from .. import convert
@@ -32,6 +35,7 @@ _AT_ONCE = 16  # attempts that are drawn together
 _FALLBACK = 0xFFFFFFFF  # the counter of the draw after all attempts
 
 
+@lru_cache(maxsize=64)
 def check_crop_ranges(
     area: tuple[float, ...], aspect: tuple[float, ...], attempts: int
 ) -> tuple[Array, Array]:
@@ -60,33 +64,44 @@ def crop_windows(
     than the image, or whose ratio has left the range by rounding, is drawn again. Attempt k of
     sample s depends on nothing but the draw, s and k.
     """
-    count = len(extents)
-    shape = largest_window(extents, area, aspect)
-    place = draw.blocks(_FALLBACK, np.arange(count))
-    words = np.stack(place[2:], axis=1)
-    open_ = np.flatnonzero((extents > 0).all(axis=1))
-    logs = np.log(aspect.astype(np.float64))
-    for first in range(0, attempts, _AT_ONCE):
-        if not len(open_):
-            break
-        number = min(_AT_ONCE, attempts - first)
-        drawn = draw.blocks(np.arange(first, first + number)[None, :], open_[:, None])
-        full = extents[open_].prod(axis=1, dtype=np.float64)[:, None]
-        size = full * (area[0] + unit(drawn[0]) * (float(area[1]) - float(area[0])))
-        ratio = np.exp(logs[0] + unit(drawn[1]) * (logs[1] - logs[0]))
-        sides = [np.maximum(np.floor(np.sqrt(v) + 0.5), 1.0) for v in (size / ratio, size * ratio)]
-        rounded = (sides[1] / sides[0]).astype(np.float32)
-        fits = (rounded >= aspect[0]) & (rounded <= aspect[1])
-        for side, limit in zip(sides, extents[open_].T, strict=True):
-            fits &= side <= limit[:, None]
+    samples = np.arange(len(extents))
+    shape, words = np.zeros(extents.shape, np.int64), np.empty(extents.shape, np.uint32)
+    open_, first = samples, 0
+    while len(open_):
+        # with the last attempts comes what is drawn after all of them, in case they fail
+        final = first + _AT_ONCE >= attempts
+        numbers = np.arange(first, min(first + _AT_ONCE, attempts) + final)
+        if final:
+            numbers[-1] = _FALLBACK
+        drawn = draw.blocks(numbers, open_[:, None])
+        sides, fits = _attempts(extents[open_], drawn[:2], area, aspect)
+        if final:
+            fits[:, -1] = False
         chosen = fits.argmax(axis=1)
-        done = fits.any(axis=1)
-        rows, columns = open_[done], (np.flatnonzero(done), chosen[done])
-        shape[rows] = np.stack([side[columns] for side in sides], axis=1)
-        words[rows] = np.stack([drawn[k][columns] for k in (2, 3)], axis=1)
-        open_ = open_[~done]
-    room = np.where(shape > 0, extents - shape, 0)
-    return below(words, room + 1), shape
+        done = fits[samples[: len(open_)], chosen]
+        if final and not done.all():
+            failed = open_[~done]
+            sides[:, ~done, -1] = largest_window(extents[failed], area, aspect).T
+            chosen, done = np.where(done, chosen, len(numbers) - 1), np.ones_like(done)
+        rows, at = open_[done], (np.flatnonzero(done), chosen[done])
+        for axis in (0, 1):
+            shape[rows, axis], words[rows, axis] = sides[axis][at], drawn[2 + axis][at]
+        open_, first = open_[~done], first + _AT_ONCE
+    room = extents - shape
+    return below(words, np.where(shape > 0, room, 0) + 1), shape
+
+
+def _attempts(extents: Array, words: Sequence[Array], area: Array, aspect: Array) -> list[Array]:
+    """Sides [2, samples, attempts] of windows, and which of them are allowed."""
+    low, high = np.log(aspect.astype(np.float64)).tolist()
+    full = (extents[:, 0] * extents[:, 1].astype(np.float64))[:, None]
+    size = full * (area[0] + unit(words[0]) * (float(area[1]) - float(area[0])))
+    ratio = np.exp(low + unit(words[1]) * (high - low))
+    sides = np.maximum(np.floor(np.sqrt([size / ratio, size * ratio]) + 0.5), 1.0)
+    rounded = (sides[1] / sides[0]).astype(np.float32)
+    fits = (rounded >= aspect[0]) & (rounded <= aspect[1])
+    fits &= (sides <= extents.T[:, :, None]).all(axis=0)
+    return [sides, fits]
 
 
 def largest_window(extents: Array, area: Array, aspect: Array) -> Array:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..fusion.graph import Array
 from ..kernels import trace
@@ -121,12 +121,6 @@ class Run:
                     with self._lock:
                         self._ready.extend(fetched)
 
-    def is_read(self, number: int) -> bool:
-        """Whether `peek` would not wait."""
-        with self._lock:
-            taken = self.given + len(self._ready)
-        return number < taken or self._ahead.is_made(number // self._step)
-
     def advance(self) -> None:
         """The batch has been handed out."""
         with self._lock:
@@ -200,9 +194,9 @@ class Epoch(Iterator[tuple[V, ...]]):
             self._ahead.stop()
             self._ahead = None
         if self._ahead is None and recording is not None:
-            coming = _Coming(weakref.ref(self._reader), run)
+            prepare = partial(_prepared, weakref.ref(self._reader), run)
             count = run.plan.count
-            self._ahead = Lookahead(recording, coming, run.given, count, self._prefetch)
+            self._ahead = Lookahead(recording, prepare, run.given, count, self._prefetch)
 
     def _close(self) -> None:
         if self._tape is not None:
@@ -219,20 +213,12 @@ class Epoch(Iterator[tuple[V, ...]]):
             self._close()
 
 
-class _Coming(NamedTuple):
-    """What a reader will give (`lookahead.Coming`); it does not keep the reader alive."""
-
-    reader: weakref.ref[Reader]
-    run: Run
-
-    def is_read(self, number: int) -> bool:
-        return self.run.is_read(number)
-
-    def make(self, number: int) -> tuple[Any, ...] | None:
-        owner = self.reader()
-        if owner is None:
-            return None
-        indices, samples = self.run.peek(number)
-        if any(isinstance(sample, Bad) for sample in samples):
-            return None  # what happens with it is up to the reader, in its turn
-        return owner._outputs(indices, samples, self.run.batch_size is not None)
+def _prepared(reader: weakref.ref[Reader], run: Run, number: int) -> tuple[Any, ...] | None:
+    """What the reader will give as item `number`; None if that takes more than reading."""
+    owner = reader()
+    if owner is None:
+        return None
+    indices, samples = run.peek(number)
+    if any(isinstance(sample, Bad) for sample in samples):
+        return None  # what happens with it is up to the reader, in its turn
+    return owner._outputs(indices, samples, run.batch_size is not None)

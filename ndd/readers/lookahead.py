@@ -8,73 +8,60 @@ import time
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from ..context import EvalContext, EvalMode
+from ..fusion.graph import Node
 from ..handle import executor_of
 from ..kernels import trace
-from ..kernels.threads import meanwhile
 from ..replay import Recording, Replay, Shadows
 from .read_ahead import join_at_exit
 
 # Calls that are foreseen take less than this, unless another thread has the interpreter.
 GRACE_SECONDS = 1e-3
-
-
-class Coming(Protocol):
-    """What the reader will give."""
-
-    def is_read(self, number: int) -> bool:
-        """Whether nobody has to wait for iteration `number`."""
-        ...
-
-    def make(self, number: int) -> tuple[Any, ...] | None:
-        """What the reader gives in iteration `number`; None if that must be left to the caller."""
-        ...
+THREADS = 2
+# Makes what the reader gives in iteration `number`; None if that must be left to the caller.
+Prepare = Callable[[int], tuple[Any, ...] | None]
 
 
 class _State:
     """What the thread knows; never the `Lookahead`, so that dropping that one ends it."""
 
     def __init__(
-        self, recording: Recording, coming: Coming, first: int, count: int, depth: int
+        self, recording: Recording, prepare: Prepare, first: int, count: int, depth: int
     ) -> None:
         self.recording = recording
-        self.coming = coming
+        self.prepare = prepare
         self.next_made = self.at = first  # `at`: the iteration that the caller is in
         self.count, self.depth = count, depth
         self.made: dict[int, Replay] = {}
-        # the next iteration, its calls made; () if it must be left to the caller
-        self.built: tuple[Replay, EvalContext] | tuple[()] | None = None
         self.is_over = False
         self.stopped = threading.Event()
         self.process = os.getpid()
         self.changed = threading.Condition()
+        self.building = threading.Lock()  # one iteration after the other
         self.shadows = Shadows()
-        self.threads: list[threading.Thread] = []  # its thread serves others, too
+        self.threads: list[threading.Thread] = []  # its threads serve others, too
         join_at_exit(self)
-        _Thread.do(self.work)
+        for _ in range(min(THREADS, depth)):
+            _Thread.do(self.work)
 
     def work(self) -> None:
         """One iteration after the other: make its calls, hand it on, compute it.
 
-        While the helpers of the pool begin to compute one, the calls of the next are made. A
-        thread of its own for these would only take turns with the pool's, and measured worse.
+        Two threads do so in turns: while one computes, the other makes calls and gets everything
+        ready, and then waits for the pool. So the pool always has something to do.
         """
         try:
-            while self._wait_for_turn():
-                if self.built is None:
-                    self._build()
-                made, self.built = self.built, None
-                if not made:
+            while True:
+                with self.building:
+                    made = self._build() if self._wait_for_turn() else None
+                if made is None:
                     return
-                replay, context = made
-                nodes = replay.results()
-                self._hand_on(replay)
-                with meanwhile(self._build_if_read):
-                    executor_of(context).evaluate_all(nodes)
+                context, nodes = made
+                executor_of(context).evaluate_all(nodes)
                 # else this frame keeps a batch alive until the next is made
-                del made, replay, context, nodes
+                del made, context, nodes
         except Exception:
             return  # the caller meets it when it gets there
         finally:
@@ -85,22 +72,27 @@ class _State:
     def _wait_for_turn(self) -> bool:
         is_ahead = False
         with self.changed:
-            while not self.stopped.is_set() and self.next_made > self.at + self.depth:
+            while not self.is_over and not self.stopped.is_set() and self._is_ahead():
                 self.changed.wait()
                 is_ahead = True
         if is_ahead:
             # there is time: the caller, who has just taken a batch, makes its calls undisturbed
             time.sleep(GRACE_SECONDS)
-        return not self.stopped.is_set() and self.next_made < self.count
+        return not self.is_over and not self.stopped.is_set() and self.next_made < self.count
 
-    def _build_if_read(self) -> None:
-        if self.next_made < self.count and self.coming.is_read(self.next_made):
-            self._build()
+    def _is_ahead(self) -> bool:
+        """Whether all that may be made by now has been."""
+        return self.next_made > self.at + self.depth
 
-    def _build(self) -> None:
-        """Make the calls of the next iteration."""
-        outputs = self.coming.make(self.next_made)
-        self.built = () if outputs is None else self._made(outputs)
+    def _build(self) -> tuple[EvalContext, list[Node]] | None:
+        """Make the calls of the next iteration and hand it on; what is to be computed for it."""
+        outputs = self.prepare(self.next_made)
+        if outputs is None:
+            return None
+        replay, context = self._made(outputs)
+        nodes = replay.results()
+        self._hand_on(replay)
+        return context, nodes
 
     def _made(self, outputs: tuple[Any, ...]) -> tuple[Replay, EvalContext]:
         like = self.recording.context
@@ -134,7 +126,6 @@ class _State:
         with self.changed:
             self.stopped.set()
             self.made.clear()
-            self.built = None
             self.changed.notify_all()
 
 
@@ -180,10 +171,10 @@ class Lookahead:
     """Iterations `first`, `first + 1`, … made in advance, up to `depth` of them."""
 
     def __init__(
-        self, recording: Recording, coming: Coming, first: int, count: int, depth: int
+        self, recording: Recording, prepare: Prepare, first: int, count: int, depth: int
     ) -> None:
         self.recording = recording
-        self._state = _State(recording, coming, first, count, depth)
+        self._state = _State(recording, prepare, first, count, depth)
         self._finalizer = weakref.finalize(self, self._state.stop)
 
     def take(self, number: int) -> Replay | None:

@@ -106,10 +106,6 @@ class ReadAhead:
             return trace.during(trace.begin("stall", "reader"), self._row.take, number)
         return self._row.take(number)
 
-    def is_made(self, number: int) -> bool:
-        """Whether `take` would not wait."""
-        return number in self._row.done
-
     def stop(self) -> None:
         """End the threads; items that were not taken are lost."""
         self._finalizer()

@@ -12,7 +12,8 @@ from tests.reference import resample
 
 F32 = np.float32
 KINDS = range(6)  # NN LINEAR CUBIC LANCZOS3 TRIANGULAR GAUSSIAN
-RTOL = 5e-6  # of values between 1 and 2
+# Of floats between 1 and 2. The passes of a volume are not taken one by one, as upstream does.
+RTOL, VOLUME_RTOL = 1e-6, 5e-6
 
 
 def images(seed: int, shapes, dtype=np.uint8) -> list[np.ndarray]:
@@ -27,26 +28,14 @@ def images(seed: int, shapes, dtype=np.uint8) -> list[np.ndarray]:
 PHOTOS = [(40, 61, 3), (97, 33, 3), (7, 5, 3)]
 
 
-off = [0, 0]  # integers that differ, and all that were compared, in one test
-
-
-@pytest.fixture(autouse=True)
-def one_in_ten_thousand():
-    """So many of the integers that a test compares may be off by one (of fewer: a single one)."""
-    off[:] = 0, 0
-    yield
-    wrong, total = off
-    assert wrong <= max(1, 1e-4 * total), f"{wrong} of {total} values are off by one"
-
-
 def agree(op: str, x, layout="HWC", **arguments):
-    """Both libraries give the same, but for integers that are off by one: these are counted."""
+    """Both libraries give the same. Resized bytes are equal; of other integers and of windows, one
+    in ten thousand may be off by one."""
     got, want = (f(op, x, layout=layout, **arguments) for f in (ndd_call, oracle_call))
-    compare(op, got, want, exact=False, max_off=1.0, rtol=RTOL)
-    for ours, theirs in zip(got, want, strict=True):
-        for a, b in zip(ours.arrays, theirs.arrays, strict=True):
-            if a.dtype.kind != "f":
-                off[:] = off[0] + int((a != b).sum()), off[1] + a.size
+    volume = op == "tensor_resize" or "D" in (layout or "")
+    bytes_ = op == "resize" and not volume and x[0].dtype == np.uint8
+    rtol = 0 if bytes_ else VOLUME_RTOL if volume else RTOL
+    compare(op, got, want, exact=bytes_, max_off=1e-4, rtol=rtol)
     return got
 
 
@@ -58,7 +47,8 @@ def agree(op: str, x, layout="HWC", **arguments):
 def test_filters(kind, dtype):
     x = images(kind, PHOTOS, dtype)
     for antialias in (True, False):
-        for size in ([23.0, 37.0], [111.0, 89.0], [29.0, 101.0], [3.0, 5.0]):
+        # the scales 2/3, 3/4 and 2 make halves, but for the last bits: these must be right, too
+        for size in ([23.0, 37.0], [60.0, 44.0], [30.0, 122.0], [3.0, 5.0]):
             agree("resize", x, size=size, interp_type=np.int32(kind), antialias=antialias)
 
 
@@ -174,15 +164,15 @@ def test_extreme_sizes(n_in, n_out):
 
 def test_thirds():
     """From 2 to 3 pixels, results are multiples of 1/36: one in 36 is a half but for the last bits,
-    in which the order of the passes shows, and that is upstream's choice (see docs/numerics.md)."""
-    x = images(9, [(6, 4, 3)] * 20)
-    for kind in (1, 2):
-        check("resize", x, layout="HWC", size=[9.0, 6.0], interp_type=np.int32(kind),
-              exact=False, max_off=1 / 36)  # fmt: skip
+    in which the order of the passes shows, and that is upstream's choice (NOTE [order of sums])."""
+    for shape, size in (((6, 4, 3), [9.0, 6.0]), ((4, 90, 3), [6.0, 6.0])):
+        x = images(9, [shape] * 20)
+        for kind in (1, 2, 3):
+            agree("resize", x, size=size, interp_type=np.int32(kind))
 
 
 def test_large_images():
-    x = images(10, [(480, 640, 3), (375, 500, 3), (333, 501, 3)])
+    x = images(10, [(480, 640, 3), (375, 500, 3), (333, 501, 3), (400, 400, 3)])
     for arguments in (
         {"size": [224.0, 224.0]},
         {"resize_shorter": 256.0},

@@ -1,6 +1,7 @@
 """Decode damaged files: `python -m tests.decoders.mutate COUNT`. Prints one line of JSON.
 
-Every format gets its share: each byte of a file inverted, truncations, runs of random bytes.
+Every format gets its share: each byte of a file inverted, truncations, runs of random bytes. Half
+of the batches are resampled as they are decoded.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ def main(total: int) -> None:
             if len(batch) == BATCH or k == share - 1:
                 encoded = ndd.batch([good, *map(as_bytes, batch)])
                 ndd.decoders.errors.clear()
-                x = ndd.decoders.image(encoded, on_error="fill").evaluate()
+                with ndd.EvalMode.deferred:
+                    x = ndd.decoders.image(encoded, on_error="fill")
+                    if k // BATCH % 2:  # in parts, by the loop that is native where it can be
+                        x = ndd.random_resized_crop(x, size=[9, 8])
+                    x.evaluate()
                 assert x.batch_size == len(batch) + 1
                 failed = len(ndd.decoders.errors)
                 counts["refused"] += failed

@@ -586,6 +586,14 @@ def test_jpeg2000_headers_are_checked_first() -> None:
         ndd.decoders.image(ndd.tensor(as_bytes(bytes(data))))
 
 
+def test_notes_about_gpu_libraries_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
+    """A plain install has none of them, and nvimgcodec says so five times when it is loaded."""
+    with codec.without_notes():
+        os.write(2, b"Failed to load nvjpeg library! Please install CUDA toolkit\n")
+        os.write(2, b"Note: If using nvImageCodec's Python distribution, it is enough\nof others\n")
+    assert capfd.readouterr().err == "of others\n"
+
+
 def test_nothing_is_printed() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import ndd, numpy as np\n"

@@ -9,7 +9,6 @@ import pytest
 
 import ndd
 from ndd import native_decoder
-from ndd.kernels.threads import ThreadPool, meanwhile
 from tests.decoders.fixtures import areas_decoded, as_bytes, files
 from tests.helpers import arrays, assert_same
 
@@ -89,41 +88,3 @@ def test_another_version_of_the_library_is_left_alone(monkeypatch: pytest.Monkey
         assert ndd.decoders.image(batch("jpeg")).evaluate().shape == [(37, 53, 3)]
     finally:
         native_decoder._library.cache_clear()
-
-
-# -- what a thread does while its helpers have begun ---------------------------------------------
-
-
-def test_an_errand_is_done_while_helpers_work() -> None:
-    pool, order = ThreadPool(2), []
-
-    def work(chunk: int, worker: int) -> None:
-        order.append((chunk, worker))
-
-    with meanwhile(lambda: order.append("errand")):
-        pool.parallel_for(4, work)
-    assert order.count("errand") == 1 and len(order) == 5
-    # worker 0 is the caller
-    assert all(
-        order.index("errand") < k for k, o in enumerate(order) if o != "errand" and o[1] == 0
-    )
-    pool.parallel_for(4, work)
-    assert order.count("errand") == 1
-
-
-def test_an_errand_that_fails_does_not_stop_the_work() -> None:
-    pool, done = ThreadPool(2), []
-
-    def fail() -> None:
-        raise RuntimeError("no time for that")
-
-    with pytest.raises(RuntimeError, match="no time for that"), meanwhile(fail):
-        pool.parallel_for(4, lambda chunk, worker: done.append(chunk))
-    assert sorted(done) == [0, 1, 2, 3]
-
-
-def test_without_helpers_there_is_no_errand() -> None:
-    done: list[Any] = []
-    with meanwhile(lambda: done.append("errand")):
-        ThreadPool(1).parallel_for(2, lambda chunk, worker: done.append(chunk))
-    assert done == [0, 1]

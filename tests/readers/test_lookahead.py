@@ -14,7 +14,7 @@ import pytest
 
 import ndd
 from tests.decoders.fixtures import areas_decoded, encoded, photo
-from tests.helpers import arrays, run_python
+from tests.helpers import arrays, run_python, start_python
 
 COUNT, SIZE = 26, 4
 Body = Callable[[int, ndd.Batch, ndd.Batch], Any]
@@ -293,3 +293,22 @@ def test_a_wrong_depth(pictures: list[str]) -> None:
     for depth in (-1, 1.5, True):
         with pytest.raises(ValueError, match="`prefetch` must be 0 or more, got"):
             reader.next_epoch(SIZE, prefetch=depth)
+
+
+def test_the_process_ends_while_its_first_batch_is_made(tmp_path: Path) -> None:
+    """Nothing is printed: neither by threads nor by libraries that they load meanwhile."""
+    data = encoded(".jpg", photo(600, 800))
+    for k in range(8):
+        (tmp_path / f"{k}.jpg").write_bytes(data)
+    for seconds in (0.01, 0.02):
+        process = start_python(
+            f"""
+            import pathlib, time, ndd
+            files = sorted(pathlib.Path({str(tmp_path)!r}).iterdir())
+            for jpegs, labels in ndd.readers.File(files=files).next_epoch(batch_size=8):
+                x = ndd.random_resized_crop(ndd.decoders.image(jpegs), size=[64, 64])
+            time.sleep({seconds})
+            """
+        )
+        _, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (0, "")
