@@ -25,6 +25,10 @@ MAX_THREADS_PER_CPU = 100
 # Chunks are short (a few samples); one that takes longer than this at exit is abandoned.
 EXIT_JOIN_SECONDS = 5.0
 
+# Whoever has waited for a pool gets it while its predecessor still has the interpreter, and would
+# wait for that, too, up to Python's switch interval of 5 ms; the pool would have nothing to do.
+YIELD_SECONDS = 3e-4
+
 ChunkFn = Callable[[int, int], None]
 
 
@@ -140,11 +144,12 @@ class _Worker:
 class _Crew:
     """Workers and lock of one pool; outlives the pool only until its threads have stopped."""
 
-    __slots__ = ("__weakref__", "is_closed", "lock", "workers")
+    __slots__ = ("__weakref__", "is_awaited", "is_closed", "lock", "workers")
 
     def __init__(self) -> None:
         self.lock = _thread.allocate_lock()
         self.workers: list[_Worker] = []
+        self.is_awaited = False  # by another caller
         self.is_closed = False
 
     def hire(self, n_helpers: int) -> list[_Worker]:
@@ -252,6 +257,7 @@ class ThreadPool:
         if worker is not None:
             _run_inline(n_chunks, fn, worker)
             return
+        crew.is_awaited = crew.is_awaited or crew.lock.locked()
         with crew.lock:
             inside[crew] = 0
             try:
@@ -268,6 +274,9 @@ class ThreadPool:
                 job.finish()
             finally:
                 del inside[crew]
+        if crew.is_awaited:
+            crew.is_awaited = False
+            time.sleep(YIELD_SECONDS)
         job.raise_error()
 
 

@@ -60,7 +60,7 @@ def byte_table() -> str:
     image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     lines = ["| program | kernels | MB fused | MB node by node |", "|---|--:|--:|--:|"]
     with ndd.EvalMode.deferred:
-        batch = ndd.batch([image] * COUNT, layout="HWC", device="gpu")
+        batch = ndd.batch([image] * COUNT, layout="HWC", device="gpu").evaluate()
         for name, program in byte_programs().items():
             plan = ndd.explain(program(batch))  # type: ignore[operator]
             fused, unfused = (f"{b / 1e6:.0f}" for b in (plan.fused_bytes, plan.unfused_bytes))
