@@ -16,6 +16,7 @@ from .fusion.opaque import as_array, compute
 from .fusion.pipeline import allocate
 from .fusion.run import release_inputs
 from .handle import Handle, evaluate_node, finish_call
+from .interop import array_to_torch
 from .kernels.dtypes import DType
 from .kernels.dtypes import dtype as as_dtype
 from .tensor import Tensor, describe, finished, second_node, tensor_node
@@ -127,6 +128,12 @@ class Batch(Handle):
         pad : bool
             Pad samples of differing shapes with zeros.
         """
+        node = self._node
+        if node.device is None and node.shapes.uniform:
+            evaluate_node(node)
+            whole = convert.dense_array(node)
+            if whole is not None:
+                return array_to_torch(whole, node.dtype, bool(copy))
         return dense_tensor(self, pad, copy).torch()
 
     def __repr__(self) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .fusion.graph import Node, Shapes, Storage, source
+from .fusion.graph import Array, Node, Shapes, Storage, source
 from .fusion.opaque import as_array
 from .kernels import dtypes as dt
+from .kernels.dtypes import DType
 from .kernels.gpu_env import simulating
 
 _KDL_CPU, _KDL_CUDA = 1, 2
@@ -33,13 +34,21 @@ def to_torch(node: Node, shape: tuple[int, ...], copy: bool) -> Any:
         if node.device is not None:
             _synchronize(node)
         assert node.storage is not None
-        array = as_array(node.storage, node, 0)
-        if any(s < 0 for s in array.strides):
-            array = np.ascontiguousarray(array)
-        if not array.flags.writeable:
-            array = array.copy()
-        tensor = torch.from_numpy(array)
+        return array_to_torch(as_array(node.storage, node, 0), node.dtype, copy)
     if node.dtype is dt.bfloat16:
+        tensor = tensor.view(torch.bfloat16)
+    return tensor.clone() if copy else tensor
+
+
+def array_to_torch(array: Array, dtype: DType, copy: bool) -> Any:
+    """A torch tensor over the memory of an array of ours, or a copy of it."""
+    torch = need_torch()
+    if any(s < 0 for s in array.strides):
+        array = np.ascontiguousarray(array)
+    if not array.flags.writeable:
+        array = array.copy()
+    tensor = torch.from_numpy(array)
+    if dtype is dt.bfloat16:
         tensor = tensor.view(torch.bfloat16)
     return tensor.clone() if copy else tensor
 

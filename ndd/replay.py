@@ -125,9 +125,15 @@ def is_same(kept: Any, value: Any, nodes: Nodes) -> bool:
         values: Any = value
         if isinstance(value, slice):
             values = (value.start, value.stop, value.step)
-        return len(values) == len(kept.values) and all(
-            is_same(k, v, nodes) for k, v in zip(kept.values, values, strict=True)
-        )
+        if len(values) != len(kept.values):
+            return False
+        for k, v in zip(kept.values, values, strict=True):
+            # nearly all are defaults: the same object, which needs no call
+            if type(k) is Constant and v is k.value and type(v) is not np.ndarray:
+                continue
+            if not is_same(k, v, nodes):
+                return False
+        return True
     constant = kept.value
     if isinstance(constant, Node):
         return getattr(value, "_node", None) is constant
@@ -178,6 +184,21 @@ class Call(NamedTuple):
     rng: RNG | None  # the generator it draws from
 
 
+class _Later(NamedTuple):
+    """What cannot be imported yet when this module is; an import takes its time in every call."""
+
+    merging: Callable[[], bool]
+    wrap: Callable[[Node], Handle]
+
+
+@functools.cache
+def _later() -> _Later:
+    from .call import wrap
+    from .ops.merging import merging
+
+    return _Later(merging, wrap)
+
+
 class Recording:
     """The calls of one iteration."""
 
@@ -190,9 +211,8 @@ class Recording:
 
     def fits_here(self) -> bool:
         """Whether calls made now are made as those recorded."""
-        from .ops.merging import merging
-
-        return current_mode() is self.mode and current_context() is self.context and not merging()
+        in_place = current_mode() is self.mode and current_context() is self.context
+        return in_place and not _later().merging()
 
     def mark(self, call: int, nodes: list[Node]) -> None:
         """Note on nodes which call made them."""
@@ -296,8 +316,7 @@ class Replay:
             self._add(k, nodes)
 
     def _thawed(self, kept: Any, shadows: Shadows) -> Any:
-        from .call import wrap
-
+        wrap = _later().wrap
         if isinstance(kept, Ref):
             node = self._nodes.get(kept)
             assert node is not None, "its call was made before"
@@ -324,8 +343,7 @@ class Replay:
 
     def match(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """The result of the caller's next call, if it was foreseen; else None."""
-        from .call import wrap
-
+        wrap = _later().wrap
         k = self.cursor
         if k + 1 >= len(self._nodes) or not self.recording.fits_here():
             return None

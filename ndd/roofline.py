@@ -126,7 +126,8 @@ class KernelReport:
         gpu = self.gpu
         head = (
             f"{counted(len(self.kernels), 'kernel')} on {gpu.name} "
-            f"(sm_{gpu.arch}, {gpu.gbytes_per_s:g} GB/s, {gpu.tflops:g} TFLOP/s), from machine code; nothing was run"
+            f"(sm_{gpu.arch}, {gpu.gbytes_per_s:g} GB/s, {gpu.tflops:g} TFLOP/s), "
+            f"from machine code; nothing was run"
         )
         return "\n".join([head, *(f"[{k}] {kernel}" for k, kernel in enumerate(self.kernels))])
 
