@@ -44,9 +44,12 @@ FAMILIES = {
     "half": ("HADD", "HMUL", "HFMA", "HSET", "HMNMX"),
     "control": ("BRA", "BRX", "BS", "BREAK", "EXIT", "CALL", "RET", "WARPSYNC", "BAR", "DEPBAR"),
     "float": ("FADD", "FMUL", "FFMA", "FSEL", "FSET", "FMNMX", "FCHK"),
-    "integer": ("I", "LOP", "SHF", "LEA", "SGXT", "POPC", "FLO", "BREV", "BMSK", "VI", "VABS"),
+    "integer": (
+        "I", "LOP", "SHF", "LEA", "SGXT", "POPC", "FLO", "BREV", "BMSK", "VI", "VABS", "REDUX",
+        "CREDUX",
+    ),
     "predicate": ("PLOP", "VOTE"),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

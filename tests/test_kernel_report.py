@@ -128,7 +128,7 @@ def test_gpus_can_be_modelled() -> None:
 def test_families_of_instructions() -> None:
     for mnemonic, wanted in {
         "LDG.E.64": "global memory", "ULDC.64": "constants", "IMAD.MOV.U32": "move", "FFMA": "float",
-        "IMAD.WIDE": "integer", "UIADD3": "integer", "I2FP.F32.U32": "convert", "MUFU.RCP": "special",
+        "IMAD.WIDE": "integer", "UIADD3": "integer", "REDUX.MAX.S32": "integer", "I2FP.F32.U32": "convert", "MUFU.RCP": "special",
         "@x": "other", "UISETP.GE.AND": "integer", "BRA": "control", "DADD": "double", "HFMA2": "half",
     }.items():  # fmt: skip
         assert cubin.family(mnemonic) == wanted, mnemonic
