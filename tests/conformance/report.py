@@ -34,7 +34,8 @@ one type of result in `tests/conformance`: how many values were compared, how ma
   halves are rounded (to even in blocks, else away from zero) as there. Of float32 images, and of windows (`resize_crop_mirror`),
   one value in ten thousand may differ in the last place; of signed integers those between -0.5 and 0, which upstream
   makes -1. The passes of volumes are not taken one by one: their floats differ in the last places, up to 5e-6, and
-  3 to 6 integers of ten thousand by one if sizes are small numbers, which makes many halves.
+  3 to 6 integers of ten thousand by one if sizes are small numbers, which makes many halves. Sums of
+  up to 8192 floats differ by up to 1e-5 of their value.
 - Positions of affine warps are the running float32 sums that upstream makes of them, drift included. On noise, 1e-5 of the
   bytes of `warp_affine` are off by one (whatever the size, up to 1000×1500), and up to 0.4 % of those of `rotate`,
   whose matrix differs in the last place.
