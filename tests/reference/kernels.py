@@ -120,24 +120,24 @@ class ReferenceKernel:
         return evaluate_all((value,), values)[0]
 
     def _sampled(self, lane, row, position) -> np.ndarray:
-        """The interpolated value: rows first, then columns, tap by tap."""
+        """The interpolated value, tap by tap: rows first, then columns, or the other way round."""
         sampler = self.spec.sampler
         dims = [
             _taps({w: row[f"tap_{w}", k] for w in TAPS}, 0 if a is None else position[a])
             for k, a in enumerate(sampler.axes)
         ]
-        (*rows, (columns, column_weights)) = dims
-        totals = [np.float32(0), np.float32(0)]  # of even and of odd taps
-        for k, (x, wx) in enumerate(zip(columns, column_weights, strict=True)):
-            line = np.float32(0)
-            for taps in product(*(zip(*d, strict=True) for d in rows)):
-                weight = np.float32(1)
-                for _, w in taps:
-                    weight = weight * w
-                value = self._tap_value(row, position, [*(p for p, _ in taps), x, lane])
-                line = _fma(weight, value, line)
-            totals[k % 2] = _fma(wx, line, totals[k % 2])
-        return np.asarray(totals[0] + totals[1], np.float32)
+        (*rows, columns) = [list(zip(*d, strict=True)) for d in dims]
+
+        def value(taps, x):
+            return self._tap_value(row, position, [*(p for p, _ in taps), x, lane])
+
+        if len(dims) == 2 and row["tap_last", 0]:
+            lines = ((w, _sum((wx, value([(y, w)], x)) for x, wx in columns)) for y, w in rows[0])
+            return _sum(lines)
+        return _sum(
+            (wx, _sum((_product(taps), value(taps, x)) for taps in product(*rows)))
+            for x, wx in columns
+        )
 
     def _tap_value(self, row, position, computed) -> np.ndarray:
         value = self.spec.sampler.value
@@ -147,6 +147,22 @@ class ReferenceKernel:
                 more = len(self.spec.loads[e.attr].strides) - self.spec.rank
                 env[e] = self._fetch(e.attr, row, position, computed[:more])
         return evaluate_all((value,), env)[0]
+
+
+def _sum(terms) -> np.ndarray:
+    """Weights times values, added one after the other."""
+    total = None
+    for weight, value in terms:
+        term = weight * value
+        total = term if total is None else total + term
+    return np.asarray(total, np.float32)
+
+
+def _product(taps) -> np.ndarray:
+    weight = np.float32(1)
+    for _, w in taps:
+        weight = weight * w
+    return weight
 
 
 def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -173,10 +189,6 @@ def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
     for w in weights:
         total = total + w
     return taps, [w / total for w in weights]
-
-
-def _fma(a, b, c) -> np.ndarray:
-    return (np.float64(a) * b + c).astype(np.float32)
 
 
 def _offsets(kind, k, access: Access, row, position) -> np.ndarray:
