@@ -1,7 +1,8 @@
 """Decode damaged files: `python -m tests.decoders.mutate COUNT`. Prints one line of JSON.
 
-Every format gets its share: each byte of a file inverted, truncations, runs of random bytes. Half
-of the batches are resampled as they are decoded.
+Every format gets its share: bytes inverted, truncations, runs of random bytes; of 20,000 files and
+more, each byte of a small file of every format, too. Half of the batches are resampled as they are
+decoded.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from tests.decoders.fixtures import as_bytes, files
 # Files that differ in their parsers and decoders; the others are variants of these.
 CHOSEN = ("jpeg", "jpeg_progressive", "jpeg_exif6", "jpeg_cmyk", "png", "png_palette", "png_16",
           "bmp", "tiff", "tiff_deflate", "webp", "webp_lossless", "jp2", "pnm")  # fmt: skip
+# The smallest of each format: every byte of these is inverted.
+SMALL = ("jpeg_grey", "jpeg_progressive", "png_1bit", "png_palette", "bmp_grey", "tiff_grey", "webp",
+         "jp2_grey", "pnm_1bit", "pnm_text")  # fmt: skip
+EVERY_BYTE = 20_000
 BATCH = 16
 
 
@@ -40,15 +45,29 @@ def mutations(data: bytes, count: int, seed: int) -> Iterator[bytes]:
         yield bytes(bad)
 
 
+def inversions(data: bytes) -> Iterator[bytes]:
+    """The file with one byte inverted, for every byte."""
+    for at in range(len(data)):
+        yield data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+def damaged(total: int) -> Iterator[tuple[str, list[bytes]]]:
+    """Names of files, and what becomes of them; as many in all, or a few more."""
+    whole = {name: list(inversions(files()[name])) for name in SMALL if total >= EVERY_BYTE}
+    yield from whole.items()
+    share = -(-(total - sum(map(len, whole.values()))) // len(CHOSEN))
+    for number, name in enumerate(CHOSEN):
+        yield name, list(mutations(files()[name], share, number))
+
+
 def main(total: int) -> None:
-    share = -(-total // len(CHOSEN))
     counts = {"decoded": 0, "refused": 0}
     ndd.decoders.set_max_pixels(1 << 22)  # more would only take time
     good = as_bytes(files()["png"])
     start_kb = 0
-    for number, name in enumerate(CHOSEN):
+    for number, (_, bad_files) in enumerate(damaged(total)):
         batch: list[bytes] = []
-        for k, bad in enumerate(mutations(files()[name], share, number)):
+        for k, bad in enumerate(bad_files):
             if k % 8 == 0:  # by itself: an error, which names the sample
                 try:
                     ndd.decoders.image(ndd.tensor(as_bytes(bad))).evaluate()
@@ -58,7 +77,7 @@ def main(total: int) -> None:
                     counts["refused"] += 1
             else:
                 batch.append(bad)
-            if len(batch) == BATCH or k == share - 1:
+            if len(batch) == BATCH or k == len(bad_files) - 1:
                 encoded = ndd.batch([good, *map(as_bytes, batch)])
                 ndd.decoders.errors.clear()
                 with ndd.EvalMode.deferred:
