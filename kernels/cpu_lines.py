@@ -21,8 +21,8 @@ TILE_COLUMNS = 64
 TILE_ROWS = 64  # of a tile, if running sums are kept from one tile to the next
 ROWS_AHEAD = 4
 _CACHE_LINE = 64
-_KEPT_BYTES = 32  # see numba_sampler
-_PLACES_BYTES = 2048  # two positions and what follows from them: see numba_sampler
+_KEPT_BYTES = 32  # see numba_steps
+_PLACES_BYTES = 2048  # two positions and what follows from them: see numba_bilinear
 
 
 class LineWriter:

@@ -130,7 +130,7 @@ def machine() -> str:
     """Names what the object code depends on: CPU, compiler, and the primitives' own text."""
     import llvmlite.binding as llvm
 
-    own = ("numba_compile.py", "numba_prims.py", "numba_sampler.py", "cpu_helpers.py")
+    own = ["cpu_helpers.py", *sorted(f.name for f in Path(__file__).parent.glob("numba_*.py"))]
     primitives = "".join(Path(__file__).with_name(name).read_text() for name in own)
     features = llvm.get_host_cpu_features().flatten()
     versions = package_version("numba"), package_version("llvmlite")

@@ -1,0 +1,219 @@
+"""Taps of interpolating CPU kernels, and the sums of neighbours that they weigh.
+
+Imported only when something is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from . import numba_prims as prims
+from .dtypes import DType
+from .numba_vectors import (
+    F32,
+    FLOATS,
+    I32,
+    I64,
+    PIXELS,
+    joined,
+    load_vector,
+    make_widen,
+    planes,
+    shuffled,
+)  # fmt: skip
+from .spec import GROUP
+
+_get_f32, _put_f32 = prims.get_f32, prims.put_f32  # type: ignore[attr-defined]
+_get_i32, _put_i32 = prims.get_i32, prims.put_i32  # type: ignore[attr-defined]
+_floor, _ceil = prims.floor_f32, prims.ceil_f32  # type: ignore[attr-defined]
+_store_f32 = prims.store_f32_7  # type: ignore[attr-defined]
+
+
+def fill_taps(  # type: ignore[no-untyped-def]
+    first, weight, n, room, by_output, by_tap, step, at, n_out, n_in, count, nearest, base, table,
+    origin, scale, stretch,
+):  # fmt: skip
+    """First taps (i32) and weights (f32) of outputs 0 … n-1, at positions step * o + at; they may
+    lie beyond a border. See kernels/taps.py. Outputs up to `room` are like the last one, but
+    weightless; behind the first taps follows the range of all of them.
+    """
+    lowest, highest = n_in, -count
+    # far outside all taps are the border pixel, and an integer holds the position
+    bound = np.float32(n_in + count + 1)
+    summed, reached = origin + np.float32(0.5) * scale, 0
+    for k in range(n):
+        o = k if step >= 0 else n - 1 - k  # positions in ascending order
+        i = min(max(step * o + at, 0), n_out - 1)
+        if nearest == 2:
+            while reached < i:
+                summed += scale
+                reached += 1
+            s = summed
+        elif nearest == 1:
+            s = (np.float32(i) + np.float32(0.5)) * scale + origin
+        else:
+            s = np.float32(i) * scale + origin
+        s = min(max(s, -bound), bound)
+        whole = np.int64(_floor(s) if nearest else _ceil(s))
+        total = np.float32(0.0)
+        for tap in range(count):
+            w = _filter(table, (np.float32(whole + tap) - s) * stretch)
+            _put_f32(weight, o * by_output + tap * by_tap, w)
+            total += w
+        for tap in range(count):
+            place = o * by_output + tap * by_tap
+            _put_f32(weight, place, _get_f32(weight, place) / total)
+        start = min(max(base + whole, -count), n_in)
+        _put_i32(first, o, np.int32(start))
+        lowest, highest = min(lowest, start), max(highest, start + count)
+    for o in range(n, room):
+        _put_i32(first, o, _get_i32(first, n - 1))
+        for tap in range(count):
+            _put_f32(weight, o * by_output + tap * by_tap, np.float32(0.0))
+    _put_i32(first, room, np.int32(lowest))
+    _put_i32(first, room + 1, np.int32(highest))
+
+
+def pad_row(row, left, span, right, lanes):  # type: ignore[no-untyped-def]
+    """Repeat the first pixel of a row `left` times before it, and the last one `right` times."""
+    for k in range(left * lanes):
+        _put_f32(row, k, _get_f32(row, left * lanes + k % lanes))
+    end = (left + span) * lanes
+    for k in range(right * lanes):
+        _put_f32(row, end + k, _get_f32(row, end - lanes + k % lanes))
+
+
+@njit(inline="always")
+def _filter(table, x):  # type: ignore[no-untyped-def]
+    j = np.int64(x)
+    low = _get_f32(table, j)
+    return low + (x - np.float32(j)) * (_get_f32(table, j + 1) - low)
+
+
+def _make_sum(lanes: int, columns: int) -> Any:
+    width = 4 if lanes == 3 else lanes
+    pixel = ir.VectorType(F32, width)
+
+    @intrinsic
+    def sum_columns(
+        typingctx: Any, row: Any, first: Any, weight: Any, n: Any, count: Any, begin: Any, line: Any
+    ) -> Any:
+        """Every pixel of a line: `count` pixels of the row, weighted, tap after tap. `columns`:
+        that count, or 0 if it is known only at run time.
+
+        Eight pixels at a time, so that weights come eight at a time, and the line of each channel.
+        """
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            row, first, weight, n, count, begin, line = args
+            row, weight, line = (builder.inttoptr(x, F32.as_pointer()) for x in (row, weight, line))
+            first = builder.inttoptr(first, I32.as_pointer())
+
+            def products(starts: list[Any], at: Any, tap: Any) -> list[Any]:
+                """A tap of eight pixels, weighted."""
+                place = builder.add(builder.mul(tap, n), at)
+                weights = load_vector(builder, builder.gep(weight, [place]), FLOATS)
+                found = []
+                for which in PIXELS[width]:
+                    places = [builder.gep(starts[k], [builder.mul(tap, I64(lanes))]) for k in which]
+                    values = joined(builder, [load_vector(builder, p, pixel) for p in places])
+                    own = shuffled(builder, weights, [k for k in which for _ in range(width)])
+                    found.append(builder.fmul(own, values))
+                return found
+
+            def sums(starts: list[Any], at: Any) -> list[Any]:
+                total = products(starts, at, I64(0))
+                if columns:
+                    for tap in range(1, columns):
+                        more = products(starts, at, I64(tap))
+                        total = [builder.fadd(a, b) for a, b in zip(total, more, strict=True)]
+                    return total
+                held = [cgutils.alloca_once_value(builder, t) for t in total]
+                with cgutils.for_range(builder, builder.sub(count, I64(1))) as inner:
+                    more = products(starts, at, builder.add(inner.index, I64(1)))
+                    for place, value in zip(held, more, strict=True):
+                        builder.store(builder.fadd(builder.load(place), value), place)
+                return [builder.load(place) for place in held]
+
+            with cgutils.for_range(builder, builder.sdiv(n, I64(GROUP))) as loop:
+                at = builder.mul(loop.index, I64(GROUP))
+                starts = []
+                for k in range(GROUP):
+                    place = builder.gep(first, [builder.add(at, I64(k))])
+                    start = builder.sub(builder.sext(builder.load(place), I64), begin)
+                    starts.append(builder.gep(row, [builder.mul(start, I64(lanes))]))
+                for lane, plane in enumerate(planes(builder, sums(starts, at))[:lanes]):
+                    place = builder.gep(line, [builder.add(builder.mul(n, I64(lane)), at)])
+                    done = builder.store(plane, builder.bitcast(place, FLOATS.as_pointer()))
+                    done.align = 4
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 7), codegen
+
+    return sum_columns
+
+
+def sum_columns(lanes: int) -> Any:
+    """`count` neighbours of a row, weighted, for all pixels of a line."""
+    sums = [_make_sum(lanes, columns) for columns in range(MAX_COLUMNS + 1)]
+    anything, one, two, three, four, five, six = sums
+
+    def sum_columns(row, first, weight, n, count, begin, line):  # type: ignore[no-untyped-def]
+        if count == 1:
+            one(row, first, weight, n, count, begin, line)
+        elif count == 2:
+            two(row, first, weight, n, count, begin, line)
+        elif count == 3:
+            three(row, first, weight, n, count, begin, line)
+        elif count == 4:
+            four(row, first, weight, n, count, begin, line)
+        elif count == 5:
+            five(row, first, weight, n, count, begin, line)
+        elif count == 6:
+            six(row, first, weight, n, count, begin, line)
+        else:
+            anything(row, first, weight, n, count, begin, line)
+
+    return sum_columns
+
+
+MAX_COLUMNS, MAX_ROWS = 6, 5
+
+
+def sum_rows(dtype: DType, ring: bool) -> Any:
+    """The weighted sum of neighbouring rows of contiguous elements, in float32, row after row.
+
+    Row t of `count` is number first + t, clamped to the n_in rows there are; its weight is
+    scale * weights[t]. It is written to `sums`, or added if `onto`. Up to five rows make one loop.
+    `ring`: only the last `count` rows are in memory, row r as number r modulo `count`.
+    """
+    lines = [
+        "def sum_rows(src, offset, stride, first, n_in, weights, count, scale, onto, n, sums):"
+    ]
+    lines += ["    t = 0", "    while t < count:", "        left = count - t"]
+    for rows in range(MAX_ROWS, 0, -1):
+        for onto in (True, False):
+            test = f"left >= {rows} and " if rows == MAX_ROWS else f"left == {rows} and "
+            keyword = "if" if rows == MAX_ROWS and onto else "elif"
+            lines.append(f"        {keyword} {test}{'' if onto else 'not '}(onto or t > 0):")
+            for r in range(rows):
+                place = f"min(max(first + t + {r}, 0), n_in - 1)" + (" % count" if ring else "")
+                lines.append(f"            b{r} = offset + {place} * stride")
+                lines.append(f"            w{r} = get_f32(weights, t + {r}) * scale")
+            lines.append("            for e in range(n):")
+            terms = ["row_f32(sums, e)"] if onto else []
+            terms += [f"w{r} * widen(load(src, b{r} + e))" for r in range(rows)]
+            lines.append(f"                store(sums, e, {' + '.join(terms)})")
+    lines.append(f"        t += min(left, {MAX_ROWS})")
+    names = {
+        "load": getattr(prims, f"load_{dtype}"), "widen": make_widen(dtype), "store": _store_f32,
+        "get_f32": _get_f32, "row_f32": prims.row_f32,
+    }  # fmt: skip
+    exec("\n".join(lines), names)
+    return names["sum_rows"]
