@@ -98,26 +98,17 @@ class Pipeline:
         self.room = max(
             (_room(s.spec, t) for s, t in zip(self.kernels, tables, strict=True)), default=0
         )
-        calls = iter(zip(self.kernels, tables, strict=True))
-        works = [
-            self._decode(s) if isinstance(s, DecodeStep) else self._kernel(*next(calls))
-            for s in self.steps
-        ]
-        if trace.active:
-            works = watched(works, self.steps, self.nodes, self.binder.run)
-        elif self.decodes and self._run_native(count, tables, works):
+        if self.decodes and not trace.active and self._run_native(count, tables):
             return
+        works = self._works(tables)
         bounds = self._chunks(count)
         one_by_one = bool(self.scratch)
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
-            address = self._scratch_of(worker)
             size = 1 if one_by_one else end - begin
             for sample in range(begin, end, size):
-                places = [address, address]
-                for work in works:
-                    work(sample, sample + size, places)
+                self._do(works, sample, sample + size, worker)
 
         if len(bounds) == 2:
             chunk(0, 0)
@@ -130,14 +121,23 @@ class Pipeline:
             buffer = self.buffers[worker] = POOL.take(self.between + self.room)
         return buffer.address
 
-    def _run_native(self, count: int, tables: list[Array], works: list[Work]) -> bool:
+    def _works(self, tables: list[Array]) -> list[Work]:
+        """What every step does with a sample."""
+        calls = iter(zip(self.kernels, tables, strict=True))
+        works = [
+            self._decode(s) if isinstance(s, DecodeStep) else self._kernel(*next(calls))
+            for s in self.steps
+        ]
+        return watched(works, self.steps, self.nodes, self.binder.run) if trace.active else works
+
+    def _run_native(self, count: int, tables: list[Array]) -> bool:
         """Without the interpreter, but for samples that it needs; False: not at all."""
         if len(self.decodes) != 1 or self.steps[0] is not self.decodes[0]:
             return False
-        done = np.zeros(count, np.int64)
         native = self._native_decode(self.decodes[0])
         if native is None:
             return False
+        done = np.zeros(count, np.int64)
         pictures, targets, in_scratch, spec, form, own_address = native
         kernels = [self._native_kernel(s, t) for s, t in zip(self.kernels, tables, strict=True)]
         head = [0, count, address_of(done), address_of(pictures), address_of(targets)]
@@ -150,16 +150,21 @@ class Pipeline:
             if own:
                 run(address_of(job), own, self._scratch_of(worker))
 
-        def finish(k: int, worker: int) -> None:
-            place = self._scratch_of(worker)
-            places = [place, place]
-            for work in works:
-                work(left[k], left[k] + 1, places)
-
         self.pool.parallel_for(min(self.pool.num_threads, count), work_on)
         left = np.flatnonzero(done == 0).tolist()
-        self.pool.parallel_for(len(left), finish)
+        if left:
+            works = self._works(tables)
+            self.pool.parallel_for(
+                len(left), lambda k, worker: self._do(works, left[k], left[k] + 1, worker)
+            )
         return True
+
+    def _do(self, works: list[Work], begin: int, end: int, worker: int) -> None:
+        """All that is to be done with some samples."""
+        address = self._scratch_of(worker)
+        places = [address, address]
+        for work in works:
+            work(begin, end, places)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -264,21 +269,24 @@ class Pipeline:
     def _native_decode(self, step: DecodeStep) -> Any:
         """What a `sample_loop.Job` tells of its pictures; None if they need the interpreter."""
         p = step.root
-        node, region = self.nodes[p], self.regions.get(p)
+        node = self.nodes[p]
         encoded = node.inputs[0].storage
         if not node.static.has_regions or encoded is None or encoded.strides is not None:
             return None
-        params = node.params if region is None else node.params.windowed(*region)
-        native = params.native(encoded.addresses, self.shapes[p], node.dtype)
+        native = self._params(p).native(encoded.addresses, self.shapes[p], node.dtype)
         if native is None:
             return None
         pictures, *how = native
         return pictures, np.ascontiguousarray(self.memory[p]), int(p in self.scratch), *how
 
+    def _params(self, p: int) -> Any:
+        """What a decoder is told of all samples of a value."""
+        params, region = self.nodes[p].params, self.regions.get(p)
+        return params if region is None else params.windowed(*region)
+
     def _decode(self, step: DecodeStep) -> Work:
         p = step.root
-        node, region = self.nodes[p], self.regions.get(p)
-        params = node.params if region is None else node.params.windowed(*region)
+        node, params = self.nodes[p], self._params(p)
         function, shapes, dtype = node.static.function, self.shapes[p].tuples, node.dtype.np
         addresses = self.memory[p].tolist()
         is_relative, is_held = p in self.scratch, p == self.held
