@@ -6,6 +6,8 @@ import struct
 
 import numpy as np
 
+from . import jpeg
+
 _TAG = 0x0112
 _TYPE_SIZES = {1: "B", 3: "H", 4: "I"}  # byte, short, long
 _MAX_ENTRIES = 4096
@@ -88,19 +90,8 @@ def _from_tiff(block: memoryview) -> int:
 
 
 def _in_jpeg(data: memoryview) -> memoryview | None:
-    at = 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if marker == 0xFF:  # padding
-            at += 1
-            continue
-        if marker in (0xDA, 0xD9):  # the pixels begin, or the file ends
-            return None
-        (size,) = struct.unpack_from(">H", data, at + 2)
-        if marker == 0xE1 and bytes(data[at + 4 : at + 10]) == b"Exif\0\0":
-            return data[at + 10 : at + 2 + size]
-        at += 2 + size
-    return None
+    blocks = (jpeg.exif_in(data, at, end) for m, at, end in jpeg.segments(data) if m == jpeg.APP1)
+    return next((block for block in blocks if block is not None), None)
 
 
 def _in_png(data: memoryview) -> memoryview | None:
