@@ -27,29 +27,27 @@ def need_torch() -> Any:
 
 def to_torch(node: Node, shape: tuple[int, ...], copy: bool) -> Any:
     """A torch tensor over the memory of a materialised node, or a copy of it."""
-    torch = need_torch()
     if node.device is not None and not simulating():
-        tensor = torch.from_dlpack(_CudaExport(node))
-    else:
-        if node.device is not None:
-            _synchronize(node)
-        assert node.storage is not None
-        return array_to_torch(as_array(node.storage, node, 0), node.dtype, copy)
-    if node.dtype is dt.bfloat16:
-        tensor = tensor.view(torch.bfloat16)
-    return tensor.clone() if copy else tensor
+        return _finished(need_torch().from_dlpack(_CudaExport(node)), node.dtype, copy)
+    if node.device is not None:
+        _synchronize(node)
+    assert node.storage is not None
+    return array_to_torch(as_array(node.storage, node, 0), node.dtype, copy)
 
 
 def array_to_torch(array: Array, dtype: DType, copy: bool) -> Any:
     """A torch tensor over the memory of an array of ours, or a copy of it."""
-    torch = need_torch()
     if any(s < 0 for s in array.strides):
         array = np.ascontiguousarray(array)
     if not array.flags.writeable:
         array = array.copy()
-    tensor = torch.from_numpy(array)
+    return _finished(need_torch().from_numpy(array), dtype, copy)
+
+
+def _finished(tensor: Any, dtype: DType, copy: bool) -> Any:
+    """A tensor of torch in the type that was meant, or a copy of it."""
     if dtype is dt.bfloat16:
-        tensor = tensor.view(torch.bfloat16)
+        tensor = tensor.view(need_torch().bfloat16)
     return tensor.clone() if copy else tensor
 
 

@@ -19,7 +19,7 @@ from .read_ahead import join_at_exit
 
 # Calls that are foreseen take less than this, unless another thread has the interpreter.
 GRACE_SECONDS = 1e-3
-THREADS = 2
+THREADS = 2  # one computes, the other gets the next iteration ready
 # Makes what the reader gives in iteration `number`; None if that must be left to the caller.
 Prepare = Callable[[int], tuple[Any, ...] | None]
 
