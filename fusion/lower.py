@@ -347,9 +347,12 @@ class Lowering:
     def _needed(self, guard: Expr | None, axes: set[int | None]) -> Expr | None:
         """What is left of a guard for a load that runs along `axes`.
 
-        Padding along other axes does not move it. So the numbers of an op, and all that is computed
-        from them alone, stay outside of the loops over a padded image.
+        A number can always be read, and padding along other axes does not move a load. So the
+        numbers of an op, and all that is computed from them alone, stay outside of the loops over
+        a padded or stacked image (lines of a warp need them there).
         """
+        if not axes:
+            return None
         kept = None
         while guard is not None:
             guard, test = guard.args if guard.op == "and" else (None, guard)

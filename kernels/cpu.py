@@ -147,7 +147,7 @@ class Writer(Lines):
         self.lines = LineWriter(self) if any(e.op in LINES for e in self.order) else None
         self.hoisted: list[Expr] = []  # needed before the innermost loop, besides the stores
         if self.lines is not None:
-            self.hoisted = [a for e in self.lines.reads for a in e.args]
+            self.hoisted = self.lines.needs()
             self.stores = self.lines.cut(self.stores)
             self.order = self._analyse(self.stores, self.hoisted)
         self.tiled = self.lines is not None or any(e.op == "fetch" for e in self.order)

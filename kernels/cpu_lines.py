@@ -53,6 +53,11 @@ class LineWriter:
         moves = x.op == "index" and depths[x] == inner > 0
         return moves and max(depths[start], depths[step]) < inner
 
+    def needs(self) -> list[Expr]:
+        """What the lines are computed from, whatever is stored in the end."""
+        steps = [a for e in self.steps for a in e.args[:2]]
+        return [*steps, *(a for e in self.reads for a in e.args)]
+
     def allocate(self) -> Iterator[str]:
         for e, k in self.sums.items():
             if e in self.steps:

@@ -120,6 +120,24 @@ def test_compiled_kernels_equal_the_reference() -> None:
             compare(program, compiled, "in NumPy")
 
 
+@pytest.mark.parametrize("before", [lambda x: x + 1, ndd.math.sin], ids=["add", "sin"])
+def test_stacked_rotation(before) -> None:
+    """Found by seed 7008: numbers of a rotation were read, or computed, under a window."""
+    image = ndd.batch([np.full((7, 5, 3), 0.5, np.float32)] * 2, layout="HWC")
+
+    def both(axis: int) -> list[np.ndarray]:
+        x = before(image)
+        turned = ndd.rotate(x, angle=151.0, fill_value=4.0, keep_size=True) * 0.5
+        return arrays(ndd.stack(x, turned, axis=axis))
+
+    for axis in range(4):
+        with pytest.MonkeyPatch.context() as patch, ndd.EvalMode.deferred:
+            patch.setenv("NDD_FUSION", "0")
+            wanted = both(axis)
+        with ndd.EvalMode.deferred:
+            assert_same(both(axis), wanted)
+
+
 def test_part_of_a_stacked_rotation() -> None:
     """Found by seed 2025: a window of positions was settled again and again, without an end."""
     image = ndd.batch(
