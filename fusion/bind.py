@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import mul
 from typing import Any
 
 import numpy as np
 
 from ..kernels import trace
 from ..kernels.spec import GROUP, TAPS, KernelSpec
+from ..kernels.taps import Taps
 from .graph import Array, Node, Storage
 from .lower import Recipe, Term, Terms, WindowRecipe
 
@@ -84,9 +87,7 @@ class Binder:
             areas += [4 * n_out + 8, 4 * n_out * taps.count]  # first taps, weights
         # of the last dimension: sums of rows, with the border repeated, and pixels of the result
         areas += [4 * lanes * (n_in + 2 * taps.count + 2), 4 * lanes * n_out]
-        if len(terms) == 2:  # rows that are kept where columns are summed up first
-            kept = node.params[0].last * node.params[0].count
-            areas += [8 * lanes * kept, kept * areas[-1]]
+        areas += _areas_of_rows(node.params, source[:, node.static.axes], lanes, *areas[-2:])
         # a vector may be read or written where one element is meant
         ends = (np.array(areas) + (32 + ROW_ALIGN - 1)) // ROW_ALIGN * ROW_ALIGN
         ends = ends.cumsum(axis=0)
@@ -179,3 +180,16 @@ class Binder:
         lo, hi = bounds[window.axes[0]]
         lo[never], hi[never] = 1, 0
         return bounds
+
+
+def _areas_of_rows(
+    dims: Sequence[Taps], extents: Array, lanes: int, sums: Array, line: Array
+) -> list[Array]:
+    """Bytes of the parts of a scratch memory that `SCRATCH` names."""
+    *rows, columns = dims
+    if not rows:
+        return []
+    slots = reduce(mul, (np.minimum(d.count, n) for d, n in zip(rows, extents.T, strict=False)))
+    slots = slots * (columns.turn < np.min([d.turn for d in rows], axis=0))
+    areas = [8 * lanes * slots, slots * line]
+    return areas if len(rows) == 1 else [*areas, np.maximum(sums, line)]

@@ -3,14 +3,15 @@
 The rows that a line depends on are summed up into one float32 row, a loop over contiguous memory
 with as many taps as it has rows; then every pixel of the line is a sum of a few neighbours in that
 row. Or the other way round, where upstream does that (see NOTE [order of sums]): the last few rows
-are kept, each with its columns summed up, and the line is a sum of these. What follows in the group
-reads the line. So there is no full-size intermediate, only columns and rows that are needed are
-read, and weights are computed once per sample.
+are kept, each with its columns summed up, and the line is a sum of these. Rows of a volume are
+summed up along two dimensions, of which `a` is the one that comes earlier. What follows in the
+group reads the line. So there is no full-size intermediate, only columns and rows that are needed
+are read, and weights are computed once per sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from . import dtypes as dt
@@ -19,6 +20,8 @@ from .spec import GROUP, Access
 
 if TYPE_CHECKING:
     from .cpu import Writer
+
+Places = dict[str, str]  # of a row, along the dimensions of rows: "a" and, of a volume, "b"
 
 
 class SamplerWriter:
@@ -31,6 +34,7 @@ class SamplerWriter:
         self.value = spec.sampler.value
         self.axes = spec.sampler.axes
         self.last = len(self.axes) - 1
+        self.rows = "ab"[: self.last]
         self.channels = spec.sampler.lanes
         self.row_depth = len(spec.loop_axes) - (self.axes[-1] is not None)
         # Channels that lie side by side are interpolated together, others one after the other.
@@ -82,13 +86,37 @@ class SamplerWriter:
         yield f"low = min(low_{last}, begin)"
         yield f"span, left, right = end - begin, begin - low, max(high_{last} - end, 0)"
         yield f"inner = sums + left * {4 * self.lanes}"
-        if self.last < 2:
-            yield "one = stack_256()"
-            yield "put_f32(one, 0, f32(1.0))"
-        if self.last == 1:
+        yield "one = stack_256()"
+        yield "put_f32(one, 0, f32(1.0))"
+        if self.rows:
+            yield from self._order()
             slot = self.writer.fresh("s")
-            yield f"for {slot} in range(tap_last_0 * tap_count_0 * {self.channels // self.lanes}):"
-            yield f"    put_i64(kept, {slot}, -1)"
+            yield f"if tap_turn_{last} < turn_a:"
+            rings = " * ".join(f"ring_{d}" for d in self.rows)
+            yield f"    for {slot} in range({rings} * {self.channels // self.lanes}):"
+            yield f"        put_i64(kept, {slot}, -1)"
+
+    def _order(self) -> Iterator[str]:
+        """Which dimension the rows are summed up along first, `a`, and which later, `b`."""
+        names = [f"tap_{what}" for what in ("count", "in", "turn")]
+        slots = [a for a, access in enumerate(self.spec.loads) if self._is_tapped(access)]
+        strides = {f"stride_{{}}_{a}": [self._stride(a, k) for k in (0, 1)] for a in slots}
+        if self.last == 2:
+            yield "turned = tap_turn_1 < tap_turn_0"
+        for name in names:
+            yield from self._in_order(f"{name[4:]}_{{}}", f"{name}_0", f"{name}_1")
+        for name, (first, second) in strides.items():
+            yield from self._in_order(name, first, second)
+        for d in self.rows:  # so many rows are kept at most
+            yield f"ring_{d} = min(count_{d}, in_{d})"
+
+    def _in_order(self, name: str, first: str, second: str) -> Iterator[str]:
+        """`name` of `a` and `b`, given what it is of the dimensions 0 and 1."""
+        if self.last == 1:
+            yield f"{name.format('a')} = {first}"
+        else:
+            yield f"{name.format('a')} = {second} if turned else {first}"
+            yield f"{name.format('b')} = {first} if turned else {second}"
 
     # -- once per line -------------------------------------------------------------------------
 
@@ -97,6 +125,9 @@ class SamplerWriter:
             o = "0" if self.axes[k] is None else f"o_{self.axes[k]}"
             yield f"at_{k} = i64(get_i32(first_{k}, {o}))"
             yield f"weights_{k} = weight_{k} + {o} * tap_count_{k} * 4"
+        if self.rows:
+            for name in ("at", "weights"):
+                yield from self._in_order(f"{name}_{{}}", f"{name}_0", f"{name}_1")
         if self.lanes == self.channels:
             yield from self._sums("0")
         else:
@@ -104,17 +135,38 @@ class SamplerWriter:
             yield from _indent(self._sums("lane"))
 
     def _sums(self, lane: str) -> Iterator[str]:
-        """Sum up rows, then columns, or the other way round."""
+        """NOTE [order of sums] Upstream takes the cheapest order (ndd/ops/resize_geometry.py). Sums
+        differ in their last bits, and these decide where a result is exactly a half: one byte in 36
+        if 2 pixels become 3. So we take the same order, and then all bits agree.
+        """
         line = f"line + {lane} * 4 * room" if lane != "0" else "line"
-        rows = self._sum_rows if self._plain_load() is None else self._call_sum_rows
+        if not self.rows:
+            yield from [*self._row({}), *self._columns(line)]
+            return
+        yield f"if tap_turn_{self.last} < turn_a:"
+        yield from _indent(self._columns_first(lane, line))
+        if self.last == 2:
+            yield f"elif tap_turn_{self.last} < turn_b:"
+            yield from _indent(self._columns_between(line))
+        yield "else:"
+        yield from _indent(self._columns_last(line))
+
+    def _columns_first(self, lane: str, line: str) -> Iterable[str]:
         if self.last == 1:
-            yield "if tap_last_0 == 0:"
-            yield from _indent([*rows(), *self._columns(line)])
-            yield "else:"
-            yield from _indent(self._columns_first(lane, line))
-        else:
-            yield from rows()
-            yield from self._columns(line)
+            return self._sum_of_ring(lane, {}, line)
+        return self._sum_along_b(line, lambda b: self._sum_of_ring(lane, b, "part"))
+
+    def _columns_between(self, line: str) -> Iterable[str]:
+        def part(b: Places) -> Iterable[str]:
+            return [*self._sum_along_a(b, "inner"), *self._columns("part")]
+
+        return self._sum_along_b(line, part)
+
+    def _columns_last(self, line: str) -> Iterable[str]:
+        rows = self._sum_along_a({}, "inner")
+        if self.last == 2:
+            rows = self._sum_along_b("inner", lambda b: self._sum_along_a(b, "part"))
+        return [*rows, *self._columns(line)]
 
     def _columns(self, to: str) -> Iterator[str]:
         """Repeat the border pixels of a row, and sum up its columns."""
@@ -124,28 +176,39 @@ class SamplerWriter:
         taps = f"first_{k}, weight_{k}, room, tap_count_{k}"
         yield f"sum_columns_{self.lanes}(sums, {taps}, low, {to})"
 
-    def _columns_first(self, lane: str, line: str) -> Iterator[str]:
-        """NOTE [order of sums] Upstream takes the cheaper order (ndd/ops/resize_geometry.py). Sums
-        differ in their last bits, and these decide where a result is exactly a half: one byte in 36
-        if 2 pixels become 3. So we take the same order, and then all bits agree.
+    def _sum_along_b(self, to: str, part: Callable[[Places], Iterable[str]]) -> Iterator[str]:
+        """The sum of parts, which are made one after the other."""
+        t, b = self.writer.fresh("t"), self.writer.fresh("b")
+        self.writer.helpers.add("sum_rows_f32")
+        yield f"for {t} in range(count_b):"
+        yield f"    {b} = {_clamped('b', t)}"
+        yield from _indent(part({"b": b}))
+        count = f"span * {self.lanes}" if to == "inner" else f"room * {self.lanes}"
+        yield f"    sum_rows_f32(part, 0, 0, 0, 1, weights_b + {t} * 4, 1, {t}, {count}, {to})"
+
+    def _sum_of_ring(self, lane: str, places: Places, to: str) -> Iterator[str]:
+        """Sum up rows along `a`, of which each has its columns summed up.
 
         `kept` tells which row is in which slot of the ring.
         """
-        t, r, slot, name = (self.writer.fresh(stem) for stem in "trsk")
+        t, a, slot, name = (self.writer.fresh(stem) for stem in "task")
         size = f"room * {self.lanes}"
-        first = f"{lane} * tap_count_0 + " if lane != "0" else ""
-        yield f"for {t} in range(tap_count_0):"
-        yield f"    {r} = {_clamped(0, t)}"
-        yield f"    {slot} = {first}{r} % tap_count_0"
-        yield f"    {name} = {self._outer_number()} * tap_in_0 + {r}"
+        number, ring = self._outer_number(), lane
+        for d, place in places.items():
+            number = f"({number} * in_{d} + {place})"
+            ring = f"({ring} * ring_{d} + {place} % ring_{d})"
+        yield f"for {t} in range(count_a):"
+        yield f"    {a} = {_clamped('a', t)}"
+        yield f"    {slot} = {ring} * ring_a + {a} % ring_a"
+        yield f"    {name} = {number} * in_a + {a}"
         yield f"    if get_i64(kept, {slot}) != {name}:"
         yield f"        put_i64(kept, {slot}, {name})"
-        rows = self._sum_rows if self._plain_load() is None else self._call_sum_rows
-        yield from _indent([*rows(r), *self._columns(f"ring + {slot} * 4 * {size}")], 2)
+        row = [*self._row({**places, "a": a}), *self._columns(f"ring + {slot} * 4 * {size}")]
+        yield from _indent(row, 2)
         self.writer.helpers.add("sum_rows_f32_ring")
-        source = f"ring + {lane} * tap_count_0 * 4 * {size}" if lane != "0" else "ring"
-        taps = "at_0, tap_in_0, weights_0, tap_count_0, f32(1.0), 0"
-        yield f"sum_rows_f32_ring({source}, 0, {size}, {taps}, {size}, {line})"
+        source = "ring" if ring == "0" else f"ring + {ring} * ring_a * 4 * {size}"
+        taps = "at_a, in_a, weights_a, count_a, ring_a"
+        yield f"sum_rows_f32_ring({source}, 0, {size}, {taps}, 0, {size}, {to})"
 
     def _outer_number(self) -> str:
         """Number of the position along all axes that are not interpolated."""
@@ -155,6 +218,37 @@ class SamplerWriter:
                 number = f"o_{axis}" if number == "0" else f"({number} * n_{axis} + o_{axis})"
         return number
 
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _row(self, places: Places) -> Iterator[str]:
+        """One row as it is, in `inner`; `places`: where it lies along each dimension."""
+        if self._plain_load() is not None:
+            yield from self._call_sum_rows(places, "0, 0, 1, one, 1", "inner")
+        else:
+            bases, lines = self._bases(places)
+            yield from lines
+            yield from self._each_value(bases, "{}", "inner")
+
+    def _sum_along_a(self, places: Places, to: str) -> Iterator[str]:
+        """The rows along `a` summed up."""
+        load = self._plain_load()
+        if load is not None:
+            rows = f"stride_a_{load.attr}, at_a, in_a, weights_a, count_a"
+            yield from self._call_sum_rows(places, rows, to)
+            return
+        t, a, weight = (self.writer.fresh(stem) for stem in "taw")
+        yield f"for {t} in range(count_a):"
+        bases, lines = self._bases({**places, "a": a})
+        first = [f"{a} = {_clamped('a', t)}", f"{weight} = get_f32(weights_a, {t})"]
+        yield from _indent([*first, *lines])
+        product = f"{weight} * {{}}"
+        for test, total in (
+            (f"if {t} == 0:", product),
+            ("else:", f"row_f32({to}, {{e}}) + {product}"),
+        ):
+            yield f"    {test}"
+            yield from _indent(self._each_value(bases, total, to), 2)
+
     def _plain_load(self) -> Expr | None:
         """The load that a tap is, if it is no more than that and its rows are contiguous."""
         e = self.value
@@ -163,106 +257,43 @@ class SamplerWriter:
         tapped = e.op == "load" and self._is_tapped(self.spec.loads[e.attr])
         return e if tapped and self.contiguous else None
 
-    def _call_sum_rows(self, row: str | None = None) -> Iterator[str]:
-        """Sum up rows along the last but one dimension, for all taps of those before it; or take
-        just one row as it is."""
-        load, last = self._plain_load(), self.last
+    def _call_sum_rows(self, places: Places, rows: str, to: str) -> Iterator[str]:
+        load = self._plain_load()
         assert load is not None
-        slot, access = load.attr, self.spec.loads[load.attr]
-        name = f"sum_rows_{access.dtype}"
+        name = f"sum_rows_{self.spec.loads[load.attr].dtype}"
         self.writer.helpers.add(name)
-        terms = [self._outer(slot, access), f"begin * {self._stride(slot, access, last)}"]
-        scale, onto, depth = "f32(1.0)", "0", 0
-        for k in range(last - 1):  # volumes
-            yield "    " * depth + f"for tap_{k} in range(tap_count_{k}):"
-            depth += 1
-            terms.append(f"{_clamped(k, f'tap_{k}')} * {self._stride(slot, access, k)}")
-            factors = [f"get_f32(weights_{j}, tap_{j})" for j in range(k + 1)]
-            scale, onto = " * ".join(factors), " + ".join(f"tap_{j}" for j in range(k + 1))
-        k = last - 1
-        if row is not None:
-            rows = f"{self._stride(slot, access, 0)}, {row}, tap_in_0, one, 1"
-        elif last:
-            stride = self._stride(slot, access, k)
-            rows = f"{stride}, at_{k}, tap_in_{k}, weights_{k}, tap_count_{k}"
-        else:
-            rows = "0, 0, 1, one, 1"
-        offset = " + ".join(t for t in terms if t != "0") or "0"
-        count = f"span * {self.lanes}"
-        yield (
-            "    " * depth + f"{name}(in_{slot}, {offset}, {rows}, {scale}, {onto}, {count}, inner)"
-        )
+        begin, count = self._base(load.attr, places), f"span * {self.lanes}"
+        yield f"{name}(in_{load.attr}, {begin}, {rows}, 0, {count}, {to})"
 
-    def _sum_rows(self, row: str | None = None) -> Iterator[str]:
-        """The same for values that are computed first, one row at a time."""
-        if row is not None or not self.last:
-            bases, lines = self._bases([] if row is None else [row])
-            yield from lines
-            yield from self._each_value(bases, "{}")
-            return
-        fresh = self.writer.fresh
-        t, weight = fresh("t"), fresh("w")
-        count = " * ".join(f"tap_count_{k}" for k in range(self.last))
-        yield f"for {t} in range({count}):"
-        taps, lines = self._taps(t)
-        factors = [f"get_f32(weights_{k}, {tap})" for k, tap in enumerate(taps)]
-        bases, more = self._bases([_clamped(k, tap) for k, tap in enumerate(taps)])
-        yield from _indent([*lines, f"{weight} = {' * '.join(factors)}", *more])
-        product = f"{weight} * {{}}"
-        for test, total in (
-            (f"if {t} == 0:", product),
-            ("else:", f"row_f32(inner, {{e}}) + {product}"),
-        ):
-            yield f"    {test}"
-            yield from _indent(self._each_value(bases, total), 2)
-
-    def _each_value(self, bases: dict[int, str], total: str) -> Iterator[str]:
+    def _each_value(self, bases: dict[int, str], total: str, to: str) -> Iterator[str]:
         """A loop over the values of a row, that stores what is made of each of them."""
         e = self.writer.fresh("e")
         lines, value = self._tap(bases, e)
         yield f"for {e} in range(span * {self.lanes}):"
-        yield from _indent([*lines, f"store_f32_7(inner, {e}, {total.format(value, e=e)})"])
+        yield from _indent([*lines, f"store_f32_7({to}, {e}, {total.format(value, e=e)})"])
 
-    def _taps(self, t: str) -> tuple[list[str], list[str]]:
-        """The taps of all dimensions but the last at number `t`, and lines that find them."""
-        lines: list[str] = []
-        taps: list[str] = []
-        rest = t
-        for k in range(self.last - 1, 0, -1):  # the last of these dimensions runs fastest
-            tap, whole = self.writer.fresh("t"), self.writer.fresh("t")
-            lines += [
-                f"{whole} = {rest} // tap_count_{k}",
-                f"{tap} = {rest} - {whole} * tap_count_{k}",
-            ]
-            taps.insert(0, tap)
-            rest = whole
-        return [rest, *taps], lines
-
-    def _bases(self, places: list[str]) -> tuple[dict[int, str], list[str]]:
-        """Where a row begins in each operand, given its place along all dimensions but the last."""
+    def _bases(self, places: Places) -> tuple[dict[int, str], list[str]]:
+        """Where a row begins in each operand."""
         bases: dict[int, str] = {}
         lines: list[str] = []
         for load in walk([self.value]):
-            if load.op != "load" or not self._is_tapped(self.spec.loads[load.attr]):
-                continue
-            slot = load.attr
-            access = self.spec.loads[slot]
-            terms = [self._outer(slot, access)]
-            terms += [f"{p} * {self._stride(slot, access, k)}" for k, p in enumerate(places)]
-            terms.append(f"begin * {self._stride(slot, access, self.last)}")
-            bases[slot] = self.writer.fresh("b")
-            lines.append(f"{bases[slot]} = {' + '.join(terms)}")
+            if load.op == "load" and self._is_tapped(self.spec.loads[load.attr]):
+                bases[load.attr] = self.writer.fresh("b")
+                lines.append(f"{bases[load.attr]} = {self._base(load.attr, places)}")
         return bases, lines
 
-    def _outer(self, slot: int, access: Access) -> str:
-        """Where an operand begins at the output's position, for the channel at hand."""
-        offset = self.writer.outer_offset(slot, {})
-        if self.lanes == self.channels:
-            return offset
-        return f"{offset} + lane * {self._stride(slot, access, self.last + 1)}"
+    def _base(self, slot: int, places: Places) -> str:
+        """Where the needed part of a row begins in an operand, for the channel at hand."""
+        terms = [self.writer.outer_offset(slot, {})]
+        if self.lanes != self.channels:
+            terms.append(f"lane * {self._stride(slot, self.last + 1)}")
+        terms += [f"{place} * stride_{d}_{slot}" for d, place in places.items()]
+        terms.append(f"begin * {self._stride(slot, self.last)}")
+        return " + ".join(t for t in terms if t != "0")
 
-    def _stride(self, slot: int, access: Access, k: int) -> str:
-        axis = self.spec.rank + k
+    def _stride(self, slot: int, k: int) -> str:
+        """Of an operand along an interpolated dimension, or that of channels behind the last."""
+        axis, access = self.spec.rank + k, self.spec.loads[slot]
         stride = access.strides[axis] if axis < len(access.strides) else 0
         return f"in_stride_{slot}_{axis}" if stride is None else str(stride)
 
@@ -274,7 +305,7 @@ class SamplerWriter:
                 continue
             if x.op == "load" and x.attr in bases:
                 slot = x.attr
-                by = self._stride(slot, self.spec.loads[slot], self.last)
+                by = self._stride(slot, self.last)
                 where = e if self.contiguous else f"{e} * {by}"
                 text = f"load_{x.dtype}(in_{slot}, {bases[slot]} + {where})"
             elif x.op == "load":
@@ -285,10 +316,10 @@ class SamplerWriter:
         return lines, self.writer.ref(self.value)
 
 
-def _clamped(k: int, tap: str) -> str:
-    """The place of a tap along dimension k, if need be the border's."""
-    return f"min(max(at_{k} + {tap}, 0), tap_in_{k} - 1)"
+def _clamped(d: str, tap: str) -> str:
+    """The place of a tap along a dimension, if need be the border's."""
+    return f"min(max(at_{d} + {tap}, 0), in_{d} - 1)"
 
 
-def _indent(lines: Iterator[str] | list[str], by: int = 1) -> Iterator[str]:
+def _indent(lines: Iterable[str], by: int = 1) -> Iterator[str]:
     return ("    " * by + line for line in lines)

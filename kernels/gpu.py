@@ -118,7 +118,7 @@ class Writer:
         yield from _PLACE.format(columns=len(self.spec.columns)).splitlines()
         yield from self._columns()
         yield from self._positions()
-        yield from self._statements(lambda depth: depth == 0, masked=True)
+        yield from self._statements(self._is_outer, masked=True)
         if not self.flat:
             yield from self._points(masked=True)
             return
@@ -148,7 +148,7 @@ class Writer:
                 yield f"{name} = {value}"
             elif kind in ("tap_origin", "tap_scale", "tap_stretch"):
                 yield f"{name} = {value}.to(tl.int32).to(tl.float32, bitcast=True)"
-            elif kind in ("tap_count", "tap_in", "tap_n", "tap_base", "tap_last"):
+            elif kind in ("tap_count", "tap_in", "tap_n", "tap_base", "tap_turn"):
                 yield f"{name} = {value}.to(tl.int32)"
             elif kind in ("in", "out"):
                 accesses = self.spec.loads if kind == "in" else self.spec.stores
@@ -179,15 +179,21 @@ class Writer:
 
     # -- statements ----------------------------------------------------------------------------
 
-    def _statements(self, chosen: Callable[[int], bool], masked: bool) -> Iterator[str]:
+    def _is_outer(self, e: Expr) -> bool:
+        """Whether an expression is computed before all points: it is the same for all of them, and
+        does not take a register throughout the loops of a sampler that has no use for it."""
+        wanted = self.sampler is None or e in self.sampler.uses
+        return self.depths[e] == 0 and wanted
+
+    def _statements(self, chosen: Callable[[Expr], bool], masked: bool) -> Iterator[str]:
         for e in self.order:
-            if e in self.names and chosen(self.depths[e]):
+            if e in self.names and chosen(e):
                 yield from self.assign(e, masked)
 
     def _points(self, masked: bool) -> Iterator[str]:
         if self.sampler is not None:
             yield from self.sampler.lines()
-        yield from self._statements(lambda depth: depth > 0, masked)
+        yield from self._statements(lambda e: not self._is_outer(e), masked)
         for point, k, value in self.stores:
             access = self.spec.stores[k]
             pointer = self.pointer("out", k, access, tuple(point.items()), spread=True)

@@ -24,6 +24,7 @@ class SamplerWriter:
         self.writer = writer
         self.spec = writer.spec
         self.value = writer.spec.sampler.value
+        self.uses = frozenset(walk([self.value]))
         self.axes = writer.spec.sampler.axes
         self.lanes = range(writer.spec.sampler.lanes)
 
@@ -33,46 +34,60 @@ class SamplerWriter:
 
     def lines(self) -> Iterator[str]:
         dims = [str(k) for k in range(len(self.axes))]
+        # one address and small numbers take fewer registers than an address for each dimension
+        yield "filters = tap_table_0.to(tl.pointer_type(tl.float32))"
         for k, axis in zip(dims, self.axes, strict=True):
+            yield f"tap_filter_{k} = ((tap_table_{k} - tap_table_0) // 4).to(tl.int32)"
             yield from self._dimension(k, axis)
-        outer, *inner = [dims[-1], *dims[:-1]]
+        if len(dims) > 1:
+            yield from self._order(dims)
+        yield from self._sum(len(dims) - 1)
+        for lane in self.lanes:
+            yield f"sampled_{lane} = sum_{len(dims) - 1}_{lane}"
+
+    def _order(self, dims: list[str]) -> Iterator[str]:
+        """In which order dimensions are summed up depends on the sample: see NOTE [order of sums].
+        What is told of `pass_0`, `pass_1`, … is told of the dimension whose turn that is."""
         if len(dims) == 2:
-            yield from self._turned()
-            outer, inner = "outer", ["inner"]
-        for lane in self.lanes:
-            yield f"sampled_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
-        yield f"for tap_{outer} in range(tap_count_{outer}):"
-        yield from _indent(self._tap_weight(outer))
-        for lane in self.lanes:
-            yield f"    row_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
-        yield from _indent(self._rows(inner, []))
-        for lane in self.lanes:
-            yield f"    sampled_{lane} = sampled_{lane} + w_{outer} * row_{lane}"
-
-    def _turned(self) -> Iterator[str]:
-        """Which of two dimensions is summed up last depends on the sample: see NOTE [order of
-        sums]."""
-        names = [f"tap_{what}" for what in ("count", "base", "in", "table", "stretch")]
+            yield "turned = tap_turn_1 < tap_turn_0"
+        else:
+            for k in dims:
+                before = (f"(tap_turn_{j} < tap_turn_{k}).to(tl.int32)" for j in dims if j != k)
+                yield f"turn_{k} = {' + '.join(before)}"
+        names = [f"tap_{what}" for what in ("count", "base", "in", "filter", "stretch")]
         for name in (*names, "first", "at", "total"):
-            yield f"{name}_outer = tl.where(tap_last_0 != 0, {name}_0, {name}_1)"
-            yield f"{name}_inner = tl.where(tap_last_0 != 0, {name}_1, {name}_0)"
+            for turn in dims:
+                yield f"{name}_pass_{turn} = {self._chosen({k: f'{name}_{k}' for k in dims}, turn)}"
 
-    def _rows(self, dims: list[str], done: list[str]) -> Iterator[str]:
-        """The loops over the taps of these dimensions, and the sum of the values there."""
-        if dims:
-            k, *rest = dims
-            yield f"for tap_{k} in range(tap_count_{k}):"
-            yield from _indent([*self._tap_weight(k), *self._rows(rest, [*done, k])])
-            return
-        if len(self.axes) == 2:
-            yield "p_0 = tl.where(tap_last_0 != 0, p_outer, p_inner)"
-            yield "p_1 = tl.where(tap_last_0 != 0, p_inner, p_outer)"
-        weight = " * ".join(f"w_{k}" for k in done) or "1.0"
-        yield f"weight = {weight}"
+    def _sum(self, turn: int) -> Iterator[str]:
+        """The loop over the taps of a pass, and within it that of the pass before it."""
+        k = f"pass_{turn}" if len(self.axes) > 1 else "0"
         for lane in self.lanes:
-            text, value = self._tap(lane)
-            yield from text
-            yield f"row_{lane} = row_{lane} + weight * {value}"
+            yield f"sum_{turn}_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
+        yield f"for tap_{k} in range(tap_count_{k}):"
+        yield from _indent(self._tap_weight(k))
+        yield from _indent(self._sum(turn - 1) if turn else self._positions())
+        for lane in self.lanes:
+            text, value = self._tap(lane) if turn == 0 else ([], f"sum_{turn - 1}_{lane}")
+            yield from _indent([*text, f"sum_{turn}_{lane} = sum_{turn}_{lane} + w_{k} * {value}"])
+
+    def _positions(self) -> Iterator[str]:
+        """Along the dimensions, from those of the passes."""
+        dims = [str(k) for k in range(len(self.axes))]
+        for k in dims if len(dims) > 1 else ():
+            yield f"p_{k} = {self._chosen({t: f'p_pass_{t}' for t in dims}, k, of_pass=False)}"
+
+    def _chosen(self, values: dict[str, str], which: str, of_pass: bool = True) -> str:
+        """The value of the dimension whose turn is `which`; or else, of values by turn, that of
+        the dimension `which`."""
+        if len(values) == 2:
+            other = "1" if which == "0" else "0"
+            return f"tl.where(turned, {values[other]}, {values[which]})"
+        *cases, (_, found) = values.items()
+        for k, value in reversed(cases):
+            test = f"turn_{k} == {which}" if of_pass else f"turn_{which} == {k}"
+            found = f"tl.where({test}, {value}, {found})"
+        return found
 
     def _tap_weight(self, k: str) -> Iterator[str]:
         """The normalised weight of a tap, and the pixel that it reads."""
@@ -106,7 +121,7 @@ class SamplerWriter:
         """The filter, read from its table, at the distance of a tap."""
         yield f"d_{k} = ((first_{k} + {tap}).to(tl.float32) - at_{k}) * tap_stretch_{k}"
         yield f"j_{k} = d_{k}.to(tl.int32)"
-        yield f"knot_{k} = tap_table_{k}.to(tl.pointer_type(tl.float32)) + j_{k}"
+        yield f"knot_{k} = filters + (tap_filter_{k} + j_{k})"
         yield f"w_{k} = tl.load(knot_{k})"
         yield f"next_{k} = tl.load(knot_{k} + 1)"
         yield f"w_{k} = w_{k} + (d_{k} - j_{k}.to(tl.float32)) * (next_{k} - w_{k})"

@@ -189,13 +189,12 @@ MAX_COLUMNS, MAX_ROWS = 6, 5
 def sum_rows(dtype: DType, ring: bool) -> Any:
     """The weighted sum of neighbouring rows of contiguous elements, in float32, row after row.
 
-    Row t of `count` is number first + t, clamped to the n_in rows there are; its weight is
-    scale * weights[t]. It is written to `sums`, or added if `onto`. Up to five rows make one loop.
-    `ring`: only the last `count` rows are in memory, row r as number r modulo `count`.
+    Row t of `count` is number first + t, clamped to the n_in rows there are. The sum is written to
+    `sums`, or added if `onto`. Up to five rows make one loop. In a `ring` are only the last rows,
+    row r as number r modulo `ring`.
     """
-    lines = [
-        "def sum_rows(src, offset, stride, first, n_in, weights, count, scale, onto, n, sums):"
-    ]
+    given = "src, offset, stride, first, n_in, weights, count" + (", ring" if ring else "")
+    lines = [f"def sum_rows({given}, onto, n, sums):"]
     lines += ["    t = 0", "    while t < count:", "        left = count - t"]
     for rows in range(MAX_ROWS, 0, -1):
         for onto in (True, False):
@@ -203,9 +202,9 @@ def sum_rows(dtype: DType, ring: bool) -> Any:
             keyword = "if" if rows == MAX_ROWS and onto else "elif"
             lines.append(f"        {keyword} {test}{'' if onto else 'not '}(onto or t > 0):")
             for r in range(rows):
-                place = f"min(max(first + t + {r}, 0), n_in - 1)" + (" % count" if ring else "")
+                place = f"min(max(first + t + {r}, 0), n_in - 1)" + (" % ring" if ring else "")
                 lines.append(f"            b{r} = offset + {place} * stride")
-                lines.append(f"            w{r} = get_f32(weights, t + {r}) * scale")
+                lines.append(f"            w{r} = get_f32(weights, t + {r})")
             lines.append("            for e in range(n):")
             terms = ["row_f32(sums, e)"] if onto else []
             terms += [f"w{r} * widen(load(src, b{r} + e))" for r in range(rows)]

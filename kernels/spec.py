@@ -44,10 +44,15 @@ class Index:
     identity: bool
 
 
+# Further parts of a CPU kernel's scratch memory, by the number of interpolated dimensions: rows
+# that are kept where columns are summed up first, and one part of a sum along two dimensions.
+SCRATCH = {1: (), 2: ("kept", "ring"), 3: ("kept", "ring", "part")}
+
+
 @dataclass(frozen=True)
 class Sampler:
-    """A value interpolated along some dimensions, each by itself: a weighted sum over a few
-    neighbours (taps) along the first one of sums along the next.
+    """A value interpolated along up to three dimensions, each by itself: a weighted sum over a few
+    neighbours (taps) along one of them of sums along the next, in an order told by the table.
 
     The table tells, for every dimension, which neighbours and with what weights (kernels/taps.py).
     `value` is what one tap reads: an expression over loads whose strides go on behind the output
@@ -187,7 +192,7 @@ class KernelSpec:
         assert self.sampler is not None
         dims = range(len(self.sampler.axes))
         own = (f"{what}_{k}" for k in dims for what in ("first", "weight"))
-        return (*own, "sums", "line", *(("kept", "ring") if len(dims) == 2 else ()))
+        return (*own, "sums", "line", *SCRATCH[len(dims)])
 
     def depth(self, e: Expr, depths: dict[Expr, int]) -> int:
         """How many loops (from outside) a pinned expression depends on."""

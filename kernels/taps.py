@@ -27,7 +27,7 @@ KNOTS = 32  # table entries per pixel of the wider filters
 
 
 # What the table of a kernel tells of each dimension, besides extents and positions; floats as bits.
-CELLS = ("count", "nearest", "base", "table", "origin", "scale", "stretch", "last")
+CELLS = ("count", "nearest", "base", "table", "origin", "scale", "stretch", "turn")
 
 
 class Taps(NamedTuple):
@@ -39,7 +39,7 @@ class Taps(NamedTuple):
     count: Array  # type: ignore[assignment]  # int64; hides a method of tuples
     kind: Array  # int64
     base: Array  # int64
-    last: Array  # int64: 1 if the sums along this dimension are taken last, else 0
+    turn: Array  # int64: the sums along this dimension are taken after those of a smaller number
     cells: Array  # int64 [samples, len(CELLS)]: all of it, as a kernel's table holds it
 
 
@@ -69,10 +69,10 @@ def _sinc(x: Array) -> Array:
 
 
 def cells(origin: Array, scale: Array, stretch: Array, count: Array, kind: Array, base: Array,
-          last: Array) -> Array:  # fmt: skip
+          turn: Array) -> Array:  # fmt: skip
     """CELLS for each of these numbers. The filter's table is counted in bytes from the first."""
     result = np.empty((*count.shape, len(CELLS)), np.int64)
-    result[..., 0], result[..., 2], result[..., 7] = count, base, last
+    result[..., 0], result[..., 2], result[..., 7] = count, base, turn
     result[..., 1] = _NEAREST[kind]
     result[..., 3] = 4 * filter_tables()[1][kind]
     for k, floats in enumerate((origin, scale, stretch), 4):

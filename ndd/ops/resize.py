@@ -7,6 +7,8 @@ sample and axis (both in resize_geometry.py), and a kernel does the rest: `build
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels.dtypes import DALIImageType, DALIInterpType, DType
 from ..kernels.expr import Expr
-from ..kernels.taps import GAUSSIAN, NEAREST
+from ..kernels.taps import GAUSSIAN, NEAREST, Taps
 from ..schema import data, geometry, op, static
 from .merging import Sampling, frame_matrices, framed, merged_with, remember
 from .resize_geometry import (
@@ -109,14 +111,24 @@ def _resized(
     elements = rows[:, axes[inner] + 1 :].prod(axis=1) if is_rounded else None
     plan = plan_taps(f, kinds, antialias, inner, elements, 128 // dtype.bits)
     taps = [plan.taps[k] for k in columns]
-    y = build.resample(name, x, [axes[k] for k in columns], shapes, taps, x.batch)
+    y = _interpolated(name, x, [axes[k] for k in columns], shapes, taps)
     if plan.even is None:
         return converted(name, y, dtype)
     behind = rows[:, axes[inner] + 1 :]
     table = rows_node(np.column_stack([*plan.even, behind]), x, dt.int32)
     places = [tuple(range(x.rank)), ()]
-    key = (axes[inner], x.rank, dtype)
+    key = (axes[inner], x.rank, dtype, len(axes) == 3 and inner == 2)
     return build.pointwise(name, _rounded, [y, table], places, shapes, x.layout, key)
+
+
+def _interpolated(name: str, x: Node, axes: list[int], shapes: Shapes, taps: list[Taps]) -> Node:
+    """As float32. A kernel interpolates along three axes at once."""
+    if len(axes) > 3:
+        rows = np.array(shapes.rows)
+        rows[:, axes[3:]] = x.shapes.rows[:, axes[3:]]
+        x = _interpolated(name, x, axes[:3], Shapes(check_extents(rows)), taps[:3])
+        return _interpolated(name, x, axes[3:], shapes, taps[3:])
+    return build.resample(name, x, axes, shapes, taps, x.batch)
 
 
 def converted(name: str, x: Node, dtype: DType) -> Node:
@@ -130,18 +142,19 @@ def _to(x: Expr, dtype: DType) -> Expr:
     return ex.convert(x, dtype)
 
 
-def _rounded(x: Expr, table: Expr, axis: int, rank: int, dtype: DType) -> Expr:
-    """Halves become even in the elements of a row from table[0] to table[1] (see `_even_range` in
-    resize_geometry.py) and go away from zero elsewhere; a row has axis `axis` and those behind it,
-    of extents table[2:].
+def _rounded(x: Expr, table: Expr, axis: int, rank: int, dtype: DType, volume: bool) -> Expr:
+    """Halves become even in some elements of a row (see `Even` in resize_geometry.py) and go away
+    from zero elsewhere; a row has axis `axis` and those behind it, of extents table[7:].
     """
-    low, high, *extents = (
-        ex.lookup(table, ex.const(k, dt.int32)) for k in range(2 + rank - axis - 1)
-    )
+    *parts, rows = (ex.lookup(table, ex.const(k, dt.int32)) for k in range(7))
+    extents = [ex.lookup(table, ex.const(7 + k, dt.int32)) for k in range(rank - axis - 1)]
     place = ex.index(axis)
+    if volume:
+        place = ex.index(axis - 1) * rows + place
     for a, extent in enumerate(extents, axis + 1):
         place = place * extent + ex.index(a)
-    inside = (place >= low) & (place < high)
+    ranges = zip(parts[::2], parts[1::2], strict=True)
+    inside = reduce(or_, ((place >= low) & (place < high) for low, high in ranges))
     return ex.select(inside, ex.convert(x, dtype, "even"), ex.convert(x, dtype))
 
 

@@ -7,7 +7,6 @@ time in which Numba compiles a few hundred kernels; and Numba's kernels can be c
 from __future__ import annotations
 
 import ctypes
-from itertools import product
 
 import numpy as np
 
@@ -120,24 +119,24 @@ class ReferenceKernel:
         return evaluate_all((value,), values)[0]
 
     def _sampled(self, lane, row, position) -> np.ndarray:
-        """The interpolated value, tap by tap: rows first, then columns, or the other way round."""
+        """The interpolated value, tap by tap, along one dimension after the other."""
         sampler = self.spec.sampler
         dims = [
             _taps({w: row[f"tap_{w}", k] for w in TAPS}, 0 if a is None else position[a])
             for k, a in enumerate(sampler.axes)
         ]
-        (*rows, columns) = [list(zip(*d, strict=True)) for d in dims]
+        taps = [list(zip(*d, strict=True)) for d in dims]
+        order = sorted(range(len(dims)), key=lambda k: row["tap_turn", k])  # earliest first
 
-        def value(taps, x):
-            return self._tap_value(row, position, [*(p for p, _ in taps), x, lane])
+        def sums(places: dict[int, np.ndarray]) -> np.ndarray:
+            if len(places) == len(dims):
+                return self._tap_value(
+                    row, position, [*(places[k] for k in range(len(dims))), lane]
+                )
+            k = order[len(dims) - 1 - len(places)]
+            return _sum((w, sums({**places, k: p})) for p, w in taps[k])
 
-        if len(dims) == 2 and row["tap_last", 0]:
-            lines = ((w, _sum((wx, value([(y, w)], x)) for x, wx in columns)) for y, w in rows[0])
-            return _sum(lines)
-        return _sum(
-            (wx, _sum((_product(taps), value(taps, x)) for taps in product(*rows)))
-            for x, wx in columns
-        )
+        return sums({})
 
     def _tap_value(self, row, position, computed) -> np.ndarray:
         value = self.spec.sampler.value
@@ -156,13 +155,6 @@ def _sum(terms) -> np.ndarray:
         term = weight * value
         total = term if total is None else total + term
     return np.asarray(total, np.float32)
-
-
-def _product(taps) -> np.ndarray:
-    weight = np.float32(1)
-    for _, w in taps:
-        weight = weight * w
-    return weight
 
 
 def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
