@@ -7,8 +7,6 @@ sample and axis (both in resize_geometry.py), and a kernel does the rest: `build
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
 from typing import Any
 
 import numpy as np
@@ -144,17 +142,17 @@ def _to(x: Expr, dtype: DType) -> Expr:
 
 def _rounded(x: Expr, table: Expr, axis: int, rank: int, dtype: DType, volume: bool) -> Expr:
     """Halves become even in some elements of a row (see `Even` in resize_geometry.py) and go away
-    from zero elsewhere; a row has axis `axis` and those behind it, of extents table[7:].
+    from zero elsewhere; a row has axis `axis` and those behind it, of extents table[6:].
     """
-    *parts, rows = (ex.lookup(table, ex.const(k, dt.int32)) for k in range(7))
-    extents = [ex.lookup(table, ex.const(7 + k, dt.int32)) for k in range(rank - axis - 1)]
-    place = ex.index(axis)
-    if volume:
-        place = ex.index(axis - 1) * rows + place
+    stop, *ranges, rows = (ex.lookup(table, ex.const(k, dt.int32)) for k in range(6))
+    extents = [ex.lookup(table, ex.const(6 + k, dt.int32)) for k in range(rank - axis - 1)]
+    pixel = ex.index(axis)
+    inside = (pixel >= ranges[0]) & (pixel < ranges[1])
+    inside = inside | ((pixel >= ranges[2]) & (pixel < ranges[3]))
+    place = ex.index(axis - 1) * rows + pixel if volume else pixel
     for a, extent in enumerate(extents, axis + 1):
         place = place * extent + ex.index(a)
-    ranges = zip(parts[::2], parts[1::2], strict=True)
-    inside = reduce(or_, ((place >= low) & (place < high) for low, high in ranges))
+    inside = inside | (place < stop)
     return ex.select(inside, ex.convert(x, dtype, "even"), ex.convert(x, dtype))
 
 

@@ -372,10 +372,11 @@ def _tap_costs(axes: int, innermost: int) -> Array:
 
 class Even(NamedTuple):
     """Which elements of a row upstream rounds in blocks: exact halves become even there, elsewhere
-    they go away from zero."""
+    they go away from zero. [samples] each."""
 
-    parts: Array  # [samples, 6]: three ranges of elements, each from and to
-    rows: Array  # [samples]: 0, or the positions in a row where all rows of a plane count as one
+    stop: Array  # elements before this
+    ranges: Array  # [samples, 4]: and those of two ranges of positions, each from and to
+    rows: Array  # 0, or the positions in a row where all rows of a plane count as one
 
 
 def _even_parts(
@@ -393,20 +394,20 @@ def _even_parts(
     if axes == 3 and innermost == 2:
         rows = n_out * (taps[0].turn == 2)
         length = length * np.where(rows, f.out[:, 1], 1)
-    parts = np.zeros((len(n_out), 6), np.int64)
-    parts[:, 1] = length // lanes * lanes
+    stop, ranges = length // lanes * lanes, np.zeros((len(n_out), 4), np.int64)
     horizontal = x.turn == axes - 1
     if horizontal.any():
         borders = np.array([-x.base, n_in - x.base - x.count + 1])
         ends = _first_outputs(x, n_out, borders)
-        start, stop = np.where(x.scale < 0, ends[::-1], ends)
-        starts = np.array([np.zeros_like(start), start, np.maximum(stop, start)])
-        whole = np.diff(starts, axis=0, append=n_out[None]) // lanes * lanes
-        pixels = np.array([starts, starts + whole]).transpose(2, 1, 0).reshape(-1, 6)
-        parts = np.where(horizontal[:, None], pixels * inner[:, None], parts)
+        left, right = np.where(x.scale < 0, ends[::-1], ends)
+        right = np.maximum(left, right)
+        stop = np.where(horizontal, left // lanes * lanes * inner, stop)
+        found = [left, left + (right - left) // lanes * lanes,
+                 right, right + (n_out - right) // lanes * lanes]  # fmt: skip
+        ranges = np.where(horizontal[:, None], np.column_stack(found), 0)
     if single is not None:
-        parts = np.where(single[:, None], 0, parts)
-    return Even(parts, rows)
+        stop, ranges = np.where(single, 0, stop), np.where(single[:, None], 0, ranges)
+    return Even(stop, ranges, rows)
 
 
 def _first_outputs(taps: Taps, n_out: Array, tap: Array) -> Array:
