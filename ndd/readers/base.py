@@ -16,6 +16,7 @@ from ..batch import Batch
 from ..errors import user_site
 from ..kernels.dtypes import DType
 from ..on_error import Ledger, Policy, SampleError, check_policy
+from ..replay import Recording
 from ..suggest import with_options_of
 from ..tensor import Tensor
 from .epoch import Bad, Epoch, Run, Sample, Samples, read_sample
@@ -133,6 +134,7 @@ class Reader:
         self._has_run = False
         self._run: Run | None = None  # the epoch that began last, unless it is finished
         self._called: Run | None = None
+        self._loop: tuple[int | None, Recording] | None = None  # what the last epoch did with it
         self._made: tuple[Samples, Order] | None = None
         if not lazy_init:
             self._data()

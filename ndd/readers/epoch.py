@@ -179,7 +179,12 @@ class Epoch(Iterator[tuple[V, ...]]):
 
     def _followed(self, tape: Tape, run: Run) -> tuple[V, ...]:
         """The next item, if possible with the calls that will be made with it."""
-        self._look_ahead(tape.end(), run)
+        recording = tape.end()
+        if not run.given and self._reader._loop is not None:
+            # an epoch is taken to begin with what the one before did
+            size, known = self._reader._loop
+            recording = known if size == self._batch_size else None
+        self._look_ahead(recording, run)
         replay = None
         if self._ahead is not None and run.given < run.plan.count:
             replay = self._ahead.take(run.given)
@@ -201,7 +206,9 @@ class Epoch(Iterator[tuple[V, ...]]):
     def _close(self) -> None:
         if self._tape is not None:
             self._tape.close()
+        self._reader._loop = None
         if self._ahead is not None:
+            self._reader._loop = self._batch_size, self._ahead.recording
             self._ahead.stop()
         if self._bar is not None:
             self._bar.close()
