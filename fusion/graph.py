@@ -237,9 +237,9 @@ class Node:
     """One value: how it is made (until it is made), its metadata, and its result."""
 
     __slots__ = (
-        "__weakref__", "batch", "context", "count", "device", "dtype", "error", "handle", "inputs",
-        "layout", "op", "origin", "params", "promise", "rank", "report", "sampling", "shapes",
-        "site", "source_info", "static", "storage", "token",
+        "__weakref__", "batch", "context", "count", "device", "dtype", "error", "export", "handle",
+        "inputs", "layout", "op", "origin", "params", "promise", "rank", "report", "sampling",
+        "shapes", "site", "source_info", "static", "storage", "token",
     )  # fmt: skip
 
     def __init__(
@@ -275,6 +275,7 @@ class Node:
         self.report: Any = None  # the plan that produced it, for explain()
         self.source_info: Any = None
         self.origin: Any = None  # see ndd.replay
+        self.export: Any = None  # a torch tensor of its value, made in advance for the caller
         self.sampling: Any = None  # see ndd.ops.merging
         self.token: tuple[bool, int] | None = None  # see fusion.program.token
 

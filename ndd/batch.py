@@ -19,6 +19,7 @@ from .handle import Handle, evaluate_node, finish_call
 from .interop import array_to_torch
 from .kernels.dtypes import DType
 from .kernels.dtypes import dtype as as_dtype
+from .replay import note_export
 from .tensor import Tensor, describe, finished, second_node, tensor_node
 
 MAX_SHOWN_SHAPES = 8  # by repr()
@@ -129,8 +130,12 @@ class Batch(Handle):
             Pad samples of differing shapes with zeros.
         """
         node = self._node
+        if node.export is not None and not copy:
+            tensor, node.export = node.export, None
+            return tensor
         if node.device is None and node.shapes.uniform:
             evaluate_node(node)
+            note_export(node)
             whole = convert.dense_array(node)
             if whole is not None:
                 return array_to_torch(whole, node.dtype, bool(copy))

@@ -41,6 +41,23 @@ def current_context() -> EvalContext:
     return context
 
 
+def merging() -> bool:
+    """Whether calls of this thread may merge with others: see ops/merging.py."""
+    return _local.merges
+
+
+def set_merging(merges: bool) -> None:
+    """Whether they may, from now on."""
+    _local.merges = merges
+
+
+def is_current(context: EvalContext, mode: EvalMode) -> bool:
+    """Whether a call made now is made in this context and mode, and merges with no other."""
+    here = _local
+    current = here.context or here.default
+    return current is context and here.mode is mode and not here.merges
+
+
 class EvalMode(enum.Enum):
     """When work runs: ``deferred < eager < sync_cpu < sync_full``, in order of urgency.
 
@@ -334,6 +351,7 @@ class _Local(threading.local):
         self.contexts: list[EvalContext] = []
         self.default: EvalContext | None = None
         self.streams = _ThreadStreams()
+        self.merges = False  # see ops/merging.py
 
 
 _local = _Local()

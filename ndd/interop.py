@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ from .kernels.gpu_env import simulating
 _KDL_CPU, _KDL_CUDA = 1, 2
 
 
+@functools.cache
 def need_torch() -> Any:
     """torch, or one line that says how to get it."""
     try:
@@ -37,7 +39,7 @@ def to_torch(node: Node, shape: tuple[int, ...], copy: bool) -> Any:
 
 def array_to_torch(array: Array, dtype: DType, copy: bool) -> Any:
     """A torch tensor over the memory of an array of ours, or a copy of it."""
-    if any(s < 0 for s in array.strides):
+    if not array.flags.c_contiguous and min(array.strides) < 0:
         array = np.ascontiguousarray(array)
     if not array.flags.writeable:
         array = array.copy()

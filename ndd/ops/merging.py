@@ -9,17 +9,15 @@ lost is what the first one would have done by itself: its filter, its rounding, 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 
+from ..context import merging, set_merging
 from ..fusion.graph import Array, Node
 from .resize_geometry import Frame
-
-_local = threading.local()
 
 
 @contextmanager
@@ -40,16 +38,11 @@ def fusion_options(*, merge_resamples: bool = False) -> Iterator[None]:
     (4, 6, 3)
     """
     before = merging()
-    _local.merge = merge_resamples
+    set_merging(merge_resamples)
     try:
         yield
     finally:
-        _local.merge = before
-
-
-def merging() -> bool:
-    """Whether calls of this thread may merge."""
-    return getattr(_local, "merge", False)
+        set_merging(before)
 
 
 class Sampling(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..call import host_numbers
+from ..context import merging
 from ..fusion import build
 from ..fusion.graph import Array, Node, Shapes
 from ..kernels import dtypes as dt
@@ -18,7 +19,7 @@ from ..kernels import expr as ex
 from ..kernels.dtypes import DALIInterpType, DType
 from ..kernels.expr import Expr
 from ..schema import REQUIRED, arg, data, geometry, op, static
-from .merging import composed, merged_with, merging, remember
+from .merging import composed, merged_with, remember
 from .sampling import (
     DTYPE_DOC,
     INTERP_DOC,

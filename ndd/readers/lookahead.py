@@ -58,10 +58,11 @@ class _State:
                     made = self._build() if self._wait_for_turn() else None
                 if made is None:
                     return
-                context, nodes = made
+                context, nodes, given = made
                 executor_of(context).evaluate_all(nodes)
+                self.recording.export([*given, *nodes])
                 # else this frame keeps a batch alive until the next is made
-                del made, context, nodes
+                del made, context, nodes, given
         except Exception:
             return  # the caller meets it when it gets there
         finally:
@@ -84,15 +85,16 @@ class _State:
         """Whether all that may be made by now has been."""
         return self.next_made > self.at + self.depth
 
-    def _build(self) -> tuple[EvalContext, list[Node]] | None:
-        """Make the calls of the next iteration and hand it on; what is to be computed for it."""
+    def _build(self) -> tuple[EvalContext, list[Node], list[Node]] | None:
+        """Make the calls of the next iteration and hand it on; what is to be computed for it, and
+        what the reader gives."""
         outputs = self.prepare(self.next_made)
         if outputs is None:
             return None
         replay, context = self._made(outputs)
         nodes = replay.results()
         self._hand_on(replay)
-        return context, nodes
+        return context, nodes, [h._node for h in outputs]
 
     def _made(self, outputs: tuple[Any, ...]) -> tuple[Replay, EvalContext]:
         like = self.recording.context

@@ -148,7 +148,8 @@ class EpochPlan:
 
     def after(self, batches: int) -> Position:
         """Where the reader is when so many batches have been used."""
-        return self.at._replace(taken=self.at.taken + batches * self.batch_size)
+        epoch, pass_, offset, taken = self.at
+        return Position(epoch, pass_, offset, taken + batches * self.batch_size)
 
     def followers(self, batch: int, slot: int) -> Iterator[int]:
         """All other samples of the pass, those that come next first."""

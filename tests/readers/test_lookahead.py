@@ -153,6 +153,28 @@ def test_an_epoch_begins_with_what_the_last_one_did(
     assert [a[:, ::-1].tobytes() for a in ours[:SIZE]] == [a.tobytes() for a in wanted]
 
 
+def test_tensors_are_made_in_advance(pictures: list[str]) -> None:
+    """Of what the loop makes tensors of: each once, over the memory of its batch."""
+    reader = ndd.readers.File(files=pictures)
+    seen: list[tuple[Any, list[np.ndarray], Any, list[np.ndarray]]] = []
+    in_advance = 0
+    for number, (jpegs, labels) in enumerate(reader.next_epoch(SIZE)):
+        x = augmented(number, jpegs, labels)
+        if number > 2:
+            wait_until(lambda node=x._node: node.export is not None)
+            in_advance += labels._node.export is not None
+        first = x.torch()
+        assert number < 3 or x._node.export is None
+        second, third = x.torch(), x.torch(copy=True)
+        assert first is not second and first.data_ptr() == second.data_ptr() != third.data_ptr()
+        assert (first == third).all() and first.data_ptr() == np.asarray(x.tensors[0]).ctypes.data
+        seen.append((first, arrays(x), labels.torch(), arrays(labels)))
+    assert in_advance
+    for tensor, wanted, numbers, labels_wanted in seen:  # they outlive their batches
+        assert np.array_equal(tensor.numpy(), np.stack(wanted))
+        assert np.array_equal(numbers.numpy(), np.stack(labels_wanted))
+
+
 def test_nothing_in_advance_for_a_loop_that_does_little(pictures: list[str]) -> None:
     reader = ndd.readers.File(files=pictures)
     for _, labels in reader.next_epoch(SIZE):
