@@ -221,16 +221,15 @@ def _make_add_rows(dtype: DType, static: int) -> Any:
 
             def product(row: tuple[Any, Any], at: Any, width: int) -> Any:
                 source = ir.VectorType(element, width) if width > 1 else element
-                place = _as(builder, builder.gep(row[0], [at]), source)
+                values = load_vector(builder, builder.gep(row[0], [at]), source, dtype.bytes)
                 weight = splat(builder, row[1], width) if width > 1 else row[1]
-                values = widened(builder, _load(builder, place, dtype.bytes), dtype, width)
-                return builder.fmul(weight, values)
+                return builder.fmul(weight, widened(builder, values, dtype, width))
 
             def block(at: Any, vectors: int, width: int) -> None:
                 """The sums of some elements from `at` on."""
                 kind = ir.VectorType(F32, width) if width > 1 else F32
                 places = [builder.add(at, I64(k * width)) for k in range(vectors)]
-                outs = [_as(builder, builder.gep(sums, [p]), kind) for p in places]
+                outs = [builder.gep(sums, [p]) for p in places]
                 if static:
                     totals = [product(known[0], p, width) for p in places]
                     for one in known[1:]:
@@ -239,14 +238,17 @@ def _make_add_rows(dtype: DType, static: int) -> Any:
                 else:
                     totals = added(places, outs, width, kind)
                 for out, total in zip(outs, totals, strict=True):
-                    builder.store(total, out).align = 4
+                    to = builder.bitcast(out, kind.as_pointer())
+                    builder.store(total, to).align = 4
 
             def added(places: list[Any], outs: list[Any], width: int, kind: ir.Type) -> list[Any]:
                 # what is added to it stays as it is, also -0
                 zero = ir.Constant(kind, [-0.0] * width if width > 1 else -0.0)
                 held = [cgutils.alloca_once(builder, kind) for _ in outs]
                 for out, place in zip(outs, held, strict=True):
-                    builder.store(builder.select(onto, _load(builder, out, 4), zero), place)
+                    builder.store(
+                        builder.select(onto, load_vector(builder, out, kind), zero), place
+                    )
                 with cgutils.for_range(builder, count) as taps:
                     one = row(taps.index)
                     for at, place in zip(places, held, strict=True):
@@ -266,16 +268,6 @@ def _make_add_rows(dtype: DType, static: int) -> Any:
         return types.void(*[types.int64] * 6), codegen
 
     return add_rows
-
-
-def _as(builder: Any, place: Any, kind: ir.Type) -> Any:
-    return builder.bitcast(place, kind.as_pointer())
-
-
-def _load(builder: Any, place: Any, align: int) -> Any:
-    value = builder.load(place)
-    value.align = align
-    return value
 
 
 def sum_rows(dtype: DType, ring: bool) -> Any:

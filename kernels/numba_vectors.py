@@ -84,9 +84,9 @@ def splat(builder: Any, value: Any, width: int) -> Any:
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), lanes)
 
 
-def load_vector(builder: Any, place: Any, vector: ir.Type) -> Any:
+def load_vector(builder: Any, place: Any, vector: ir.Type, align: int = 4) -> Any:
     value = builder.load(builder.bitcast(place, vector.as_pointer()))
-    value.align = 4
+    value.align = align
     return value
 
 
