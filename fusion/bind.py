@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels import trace
-from ..kernels.spec import GROUP, TAPS, KernelSpec
+from ..kernels.spec import BAND_COLUMNS, BAND_ROWS, GROUP, TAPS, KernelSpec
 from ..kernels.taps import Taps
 from .graph import Array, Node, Storage
 from .lower import Recipe, Term, Terms, WindowRecipe
@@ -189,7 +189,12 @@ def _areas_of_rows(
     *rows, columns = dims
     if not rows:
         return []
-    slots = reduce(mul, (np.minimum(d.count, n) for d, n in zip(rows, extents.T, strict=False)))
-    slots = slots * (columns.turn < np.min([d.turn for d in rows], axis=0))
+    more = BAND_ROWS - 1 if len(rows) == 1 else 0
+    kept = (np.minimum(d.count + more, n) for d, n in zip(rows, extents.T, strict=False))
+    slots = reduce(mul, kept)
+    is_first = columns.turn < np.min([d.turn for d in rows], axis=0)
+    slots = slots * is_first
     areas = [8 * lanes * slots, slots * line]
-    return areas if len(rows) == 1 else [*areas, np.maximum(sums, line)]
+    # as floats and as bytes, and eight pixels of it
+    band = lanes * BAND_ROWS * (5 * BAND_COLUMNS + 4 * GROUP) * is_first
+    return [*areas, band if len(rows) == 1 else np.maximum(sums, line)]

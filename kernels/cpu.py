@@ -14,7 +14,7 @@ from . import dtypes as dt
 from .cpu_lines import LINES, TILE_COLUMNS, TILE_ROWS, LineWriter, ask_for_output
 from .cpu_sampler import SamplerWriter
 from .dtypes import DType
-from .expr import Expr, Function, bfloat16_bits, const, cost, rewrite, walk
+from .expr import Expr, Function, bfloat16_bits, const, cost, cut_again, rewrite, walk
 from .spec import Access, KernelSpec, fold
 
 # Below this many elements a direct evaluation is used: filling 256 entries has to pay off.
@@ -137,7 +137,9 @@ class Writer(Lines):
         super().__init__()
         self.spec = spec
         points = [(p, spec.at_point(p)) for p in spec.static_points]
-        self.stores: Stores = [(p, k, v) for p, values in points for k, v in enumerate(values)]
+        self.stores: Stores = [
+            (p, k, _without_detours(v)) for p, values in points for k, v in enumerate(values)
+        ]
         self.depths: dict[Expr, int] = {}
         self.imports: set[str] = set()  # from numba_sampler
         self.helpers: set[str] = set()  # from cpu_helpers
@@ -455,6 +457,18 @@ class Writer(Lines):
                 o = at.get(a, f"o_{a}")
                 tests.append(f"(lo_{slot}_{a} <= {o}) & ({o} < hi_{slot}_{a})")
         return " & ".join(tests)
+
+
+def _without_detours(value: Expr) -> Expr:
+    """Floats that become integers and floats again stay floats."""
+    memo: dict[Expr, Expr] = {}
+
+    def leaf(e: Expr) -> Expr | None:
+        if e.op != "cast":
+            return None
+        return cut_again(Expr("cast", e.dtype, (memo[e.args[0]],), e.attr))
+
+    return rewrite(value, leaf, memo)
 
 
 def _assume(stores: Stores, window: Expr, inside: bool) -> Stores:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from . import dtypes as dt
 from .expr import Expr, walk
-from .spec import GROUP, Access
+from .spec import BAND_COLUMNS, BAND_ROWS, GROUP, Access
 
 if TYPE_CHECKING:
     from .cpu import Writer
@@ -107,8 +107,26 @@ class SamplerWriter:
             yield from self._in_order(f"{name[4:]}_{{}}", f"{name}_0", f"{name}_1")
         for name, (first, second) in strides.items():
             yield from self._in_order(name, first, second)
+        more = f" + {BAND_ROWS - 1}" if self.last == 1 else ""
         for d in self.rows:  # so many rows are kept at most
-            yield f"ring_{d} = min(count_{d}, in_{d})"
+            yield f"ring_{d} = min(count_{d}{more}, in_{d})"
+        if self._in_bands():
+            yield from self._bands()
+
+    def _in_bands(self) -> bool:
+        """Whether columns of several rows may be summed up at once: those of images, as they lie
+        in memory. (A volume may need its next rows only after it has forgotten them.)"""
+        return self.last == 1 and self._plain_load() is not None
+
+    def _bands(self) -> Iterator[str]:
+        """The last row that a band may begin with; none can if rows are skipped or come in
+        descending order, or if eight pixels need too many columns."""
+        yield f"rises = as_f32(tap_scale_0) * f32(tap_step_0) >= f32(0.0)"
+        yield f"is_dense = high_0 - low_0 <= {self._n(0)} * tap_count_0"
+        reach = f"abs(as_f32(tap_scale_1)) * f32({GROUP - 1}) + f32(tap_count_1 + 4)"
+        yield f"is_near = {reach} <= f32({BAND_COLUMNS})"
+        yield f"last_band = min(high_0, in_a) - {BAND_ROWS} if rises & is_dense & is_near else -1"
+        yield f"lines = stack_256()"
 
     def _in_order(self, name: str, first: str, second: str) -> Iterator[str]:
         """`name` of `a` and `b`, given what it is of the dimensions 0 and 1."""
@@ -202,6 +220,10 @@ class SamplerWriter:
         yield f"    {slot} = {ring} * ring_a + {a} % ring_a"
         yield f"    {name} = {number} * in_a + {a}"
         yield f"    if get_i64(kept, {slot}) != {name}:"
+        if self._in_bands():
+            yield f"        if {a} <= last_band:"
+            yield from _indent(self._band(a, ring, name, size), 3)
+            yield "            continue"
         yield f"        put_i64(kept, {slot}, {name})"
         row = [*self._row({**places, "a": a}), *self._columns(f"ring + {slot} * 4 * {size}")]
         yield from _indent(row, 2)
@@ -209,6 +231,22 @@ class SamplerWriter:
         source = "ring" if ring == "0" else f"ring + {ring} * ring_a * 4 * {size}"
         taps = "at_a, in_a, weights_a, count_a, ring_a"
         yield f"sum_rows_f32_ring({source}, 0, {size}, {taps}, 0, {size}, {to})"
+
+    def _band(self, a: str, ring: str, name: str, size: str) -> Iterator[str]:
+        """Row `a` and those that follow it, each with its columns summed up."""
+        load, k = self._plain_load(), self.writer.fresh("k")
+        assert load is not None
+        slot, dtype = self.writer.fresh("s"), self.spec.loads[load.attr].dtype
+        helper = f"sum_band_{dtype}_{self.lanes}"
+        self.writer.helpers.add(helper)
+        yield f"for {k} in range({BAND_ROWS}):"
+        yield f"    {slot} = {ring} * ring_a + ({a} + {k}) % ring_a"
+        yield f"    put_i64(kept, {slot}, {name} + {k})"
+        yield f"    put_i64(lines, {k}, ring + {slot} * 4 * {size})"
+        begin = self._base(load.attr, {"a": a}, whole=True)
+        row = f"in_{load.attr} + ({begin}) * {dtype.bytes}, stride_a_{load.attr}"
+        taps = "tap_in_1, first_1, weight_1, room, tap_count_1"
+        yield f"{helper}({row}, {taps}, band, lines)"
 
     def _outer_number(self) -> str:
         """Number of the position along all axes that are not interpolated."""
@@ -282,13 +320,14 @@ class SamplerWriter:
                 lines.append(f"{bases[load.attr]} = {self._base(load.attr, places)}")
         return bases, lines
 
-    def _base(self, slot: int, places: Places) -> str:
-        """Where the needed part of a row begins in an operand, for the channel at hand."""
+    def _base(self, slot: int, places: Places, whole: bool = False) -> str:
+        """Where a row, or the needed part of it, begins in an operand, for the channel at hand."""
         terms = [self.writer.outer_offset(slot, {})]
         if self.lanes != self.channels:
             terms.append(f"lane * {self._stride(slot, self.last + 1)}")
         terms += [f"{place} * stride_{d}_{slot}" for d, place in places.items()]
-        terms.append(f"begin * {self._stride(slot, self.last)}")
+        if not whole:
+            terms.append(f"begin * {self._stride(slot, self.last)}")
         return " + ".join(t for t in terms if t != "0")
 
     def _stride(self, slot: int, k: int) -> str:

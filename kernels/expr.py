@@ -483,8 +483,32 @@ def _narrow_float_to_int(x: Expr, to: DType, rounding: str, lo: int) -> Expr:
     through = dt.int64 if to is dt.uint32 else dt.int32  # a signed type that holds all values
     if rounding == "away" and lo == 0:
         # x is not negative, so the conversion's own truncation rounds down
-        return cast(cast(x + _BELOW_HALF[x.dtype], through), to)
+        return _cut(x + _BELOW_HALF[x.dtype], through, to)
     return cast(cast(_round(x, rounding), through), to)
+
+
+def _cut(x: Expr, through: DType, to: DType) -> Expr:
+    """The integer part of a number within the limits of an unsigned type, and not -0; the attribute
+    says so, for `cut_again`."""
+    return Expr("cast", to, (cast(x, through),), "cut")
+
+
+def cut_again(e: Expr) -> Expr | None:
+    """The integer part as a float, where a float is made of an integer that was made of one."""
+    if e.op != "cast" or e.args[0].op != "cast" or e.args[0].attr != "cut":
+        return None
+    x = e.args[0].args[0].args[0]
+    is_exact = e.args[0].dtype.bits < x.dtype.significand_bits  # type: ignore[operator]
+    return trunc(x) if x.dtype is e.dtype and is_exact else None
+
+
+def convert_halves(x: Expr, to: DType, even: Expr) -> Expr:
+    """`convert`, but halves become even where `even` holds."""
+    lo, hi = limits(to)
+    if not x.dtype.is_float or lo < 0 or to.bits >= 24 or to is dt.bool_:
+        return select(even, convert(x, to, "even"), convert(x, to))
+    x = _clamped(x, to, lo, hi)
+    return _cut(select(even, unary("rint", x), x + _BELOW_HALF[x.dtype]), dt.int32, to)
 
 
 def _round(x: Expr, rounding: str) -> Expr:

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from . import numba_bilinear, numba_taps
+from . import numba_band, numba_bilinear, numba_taps
 from .dtypes import DType
 from .numba_bilinear import note
 from .numba_steps import fill_steps, stepped
@@ -46,6 +46,8 @@ def helper(name: str) -> tuple[Any, Any]:
         function = plain[name]
     elif name.startswith("sum_columns"):
         function = numba_taps.sum_columns(int(rest[1]))
+    elif name.startswith("sum_band"):
+        function = numba_band.sum_band(DType.parse(rest[1]), int(rest[2]))
     elif name.startswith("sum_rows"):
         function = numba_taps.sum_rows(DType.parse(rest[1]), "ring" in rest)
     elif kind == "bilinear":

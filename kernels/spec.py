@@ -20,6 +20,8 @@ Column = tuple[str | int, ...]
 # What the table tells of each interpolated dimension.
 TAPS = ("step", "at", "n", "in", *CELLS)
 GROUP = 8  # pixels that CPU kernels interpolate together
+BAND_ROWS = 8  # rows of an image whose columns they sum up together (kernels/numba_band.py),
+BAND_COLUMNS = 160  # and columns that are turned over for that at a time: 15 KB of 3 channels
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Index:
 
 # Further parts of a CPU kernel's scratch memory, by the number of interpolated dimensions: rows
 # that are kept where columns are summed up first, and one part of a sum along two dimensions.
-SCRATCH = {1: (), 2: ("kept", "ring"), 3: ("kept", "ring", "part")}
+SCRATCH = {1: (), 2: ("kept", "ring", "band"), 3: ("kept", "ring", "part")}
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def _rounded(x: Expr, table: Expr, axis: int, rank: int, dtype: DType, volume: b
     for a, extent in enumerate(extents, axis + 1):
         place = place * extent + ex.index(a)
     inside = inside | (place < stop)
-    return ex.select(inside, ex.convert(x, dtype, "even"), ex.convert(x, dtype))
+    return ex.convert_halves(x, dtype, inside)
 
 
 def result_type(x: Node, dtype: DType | None) -> DType:
