@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from .cache import cache_dir, load_object, store_object
 
 _lock = threading.RLock()
-_loaded: dict[str, Any] = {}  # name → the engine that owns its code
+_loaded: dict[str, tuple[Any, int]] = {}  # name → the engine that owns its code, and where it is
 _IMPORT = re.compile(r"^from ndd\.kernels\.cpu_helpers import (.+)$", re.MULTILINE)
 
 
@@ -41,7 +43,16 @@ def ensure(
                 store_object(path, name, *kept)
             engine, address = link(*kept)
             llvm.add_symbol(_symbol(name), address)
-            _loaded[name] = engine
+            _loaded[name] = engine, address
+
+
+@cache
+def function(name: str) -> Callable[[int, int, int], int]:
+    """A helper of three numbers, to be called from Python."""
+    from .cpu_runtime import CpuKernel, link, machine
+
+    ensure([name], machine(), link)
+    return CpuKernel(name, Path(__file__), *_loaded[name]).run
 
 
 def _symbol(name: str) -> str:

@@ -121,12 +121,12 @@ class SamplerWriter:
     def _bands(self) -> Iterator[str]:
         """The last row that a band may begin with; none can if rows are skipped or come in
         descending order, or if eight pixels need too many columns."""
-        yield f"rises = as_f32(tap_scale_0) * f32(tap_step_0) >= f32(0.0)"
+        yield "rises = as_f32(tap_scale_0) * f32(tap_step_0) >= f32(0.0)"
         yield f"is_dense = high_0 - low_0 <= {self._n(0)} * tap_count_0"
         reach = f"abs(as_f32(tap_scale_1)) * f32({GROUP - 1}) + f32(tap_count_1 + 4)"
         yield f"is_near = {reach} <= f32({BAND_COLUMNS})"
         yield f"last_band = min(high_0, in_a) - {BAND_ROWS} if rises & is_dense & is_near else -1"
-        yield f"lines = stack_256()"
+        yield "lines = stack_256()"
 
     def _in_order(self, name: str, first: str, second: str) -> Iterator[str]:
         """`name` of `a` and `b`, given what it is of the dimensions 0 and 1."""

@@ -131,7 +131,9 @@ def _make_turn(dtype: DType) -> Any:
 
             def byte_columns(at: Any) -> None:
                 kind = ir.VectorType(element, 32)
-                for k, found in enumerate(_interleaved(builder, [loaded(r, at, kind) for r in rows])):
+                for k, found in enumerate(
+                    _interleaved(builder, [loaded(r, at, kind) for r in rows])
+                ):
                     pairs = builder.bitcast(found, ir.VectorType(I64, 4))
                     for half in (0, 1):
                         pair = shuffled(builder, pairs, [2 * half, 2 * half + 1])

@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from . import numba_band, numba_bilinear, numba_taps
 from .dtypes import DType
 from .numba_bilinear import note
+from .numba_jpeg import jpeg_frames
 from .numba_steps import fill_steps, stepped
 from .numba_taps import fill_taps, pad_row
 from .numba_vectors import F32, I32, ask_to_write
@@ -40,7 +41,7 @@ _FLOATS = {"origin", "scale", "stretch", "fill"}  # all other arguments are addr
 def helper(name: str) -> tuple[Any, Any]:
     """A function by its name (`sum_rows_u8`, `bilinear_u8_3_run`, …) and its type."""
     kind, *rest = name.split("_")
-    plain = {"fill_taps": fill_taps, "pad_row": pad_row, "fill_steps": fill_steps}
+    plain = {f.__name__: f for f in (fill_taps, pad_row, fill_steps, jpeg_frames)}
     function: Any
     if name in plain:
         function = plain[name]

@@ -1,20 +1,20 @@
-"""Encoded images: what their headers say, and their pixels into given memory (nvimgcodec)."""
+"""The pixels of encoded images, into given memory, by nvimgcodec."""
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from . import exif, jpeg, jpeg2000, native_decoder
+from . import exif, native_decoder
 from .fusion import build
 from .fusion.graph import Array, Node, Shapes, Storage
+from .headers import COLOURS, NATIVE, Header, Headers
+from .imgcodec import new_decoder, nvimgcodec
 from .kernels import dtypes as dt
 from .kernels import expr as ex
 from .kernels import interp
@@ -23,101 +23,6 @@ from .kernels.expr import Expr
 from .kernels.sample_loop import Picture
 
 Region = tuple[int, int, int, int]  # top, left, bottom, right
-
-# A header may promise more pixels than any memory holds. As many as an 16384×16384 image.
-_max_pixels = int(os.environ.get("NDD_MAX_PIXELS", 1 << 28))
-
-_COLOURS = {  # colour specification and sample format of nvimgcodec, and channels
-    "RGB": ("SRGB", "I_RGB", 3),
-    "BGR": ("SRGB", "I_BGR", 3),
-    "GRAY": ("GRAY", "I_Y", 1),
-    "ANY_DATA": ("UNCHANGED", "I_UNCHANGED", None),
-}
-
-
-def get_max_pixels() -> int:
-    """How many pixels (height × width) an image may have to be decoded."""
-    return _max_pixels
-
-
-def set_max_pixels(pixels: int) -> None:
-    """Refuse images of more pixels than this; the default is 2**28, or NDD_MAX_PIXELS."""
-    global _max_pixels
-    if not isinstance(pixels, (int, np.integer)) or isinstance(pixels, bool) or pixels < 1:
-        raise ValueError(f"set_max_pixels: a positive integer is needed, got {pixels!r}")
-    _max_pixels = int(pixels)
-
-
-# -- nvimgcodec ----------------------------------------------------------------------------------
-
-_import_lock = threading.Lock()
-_nvimgcodec: Any = None
-
-
-def nvimgcodec() -> Any:
-    """The library, imported on first use; what it and its OpenCV would log is not printed.
-
-    Its decoders report failures only there. The C libraries inside (libpng, libtiff, libjpeg) still
-    print a line on stderr for some corrupt files.
-    """
-    global _nvimgcodec
-    if _nvimgcodec is None:
-        with _import_lock:
-            if _nvimgcodec is None:
-                quiet = {"PYNVIMGCODEC_VERBOSITY": "0", "OPENCV_LOG_LEVEL": "SILENT"}
-                before = {name: os.environ.get(name) for name in quiet}
-                os.environ.update({n: v for n, v in quiet.items() if before[n] is None})
-                try:
-                    with without_notes():
-                        _nvimgcodec = _load()
-                finally:
-                    for name, value in before.items():
-                        if value is None:
-                            os.environ.pop(name, None)
-    return _nvimgcodec
-
-
-@contextmanager
-def without_notes() -> Iterator[None]:
-    """Its parts for GPUs complain, on the process's stderr, of libraries that they alone need;
-    `python -m ndd info` tells what is missing. All else that is printed meanwhile comes after."""
-    import tempfile
-
-    try:
-        kept = os.dup(2)
-    except OSError:  # there is no stderr
-        yield
-        return
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            held.seek(0)
-            for line in held:
-                if not line.startswith(_NOTES):
-                    os.write(2, line)
-
-
-_NOTES = (b"Failed to load nv", b"Note: If using nvImageCodec's Python distribution")
-
-
-def _load() -> Any:
-    is_first = "nvidia.nvimgcodec" not in sys.modules
-    try:
-        from nvidia import nvimgcodec as library
-    except ImportError as error:
-        raise ImportError(
-            "image decoding needs the package nvidia-nvimgcodec-cu12 (or -cu13): "
-            "pip install nvidia-nvimgcodec-cu12"
-        ) from error
-    if is_first:
-        # so that both have read their variables: they do when they log for the first time
-        broken = np.frombuffer(b"P6 9 9 255\n", np.uint8)
-        _new_decoder(library, False).decode(library.CodeStream(broken))
-    return library
 
 
 class _Local(threading.local):
@@ -144,21 +49,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _own.__init__())  # type: ignore[misc]
 
 
-def _new_decoder(library: Any, fast_idct: bool) -> Any:
-    return library.Decoder(
-        device_id=library.NVIMGCODEC_DEVICE_CPU_ONLY,
-        max_num_cpu_threads=1,
-        backends=[library.Backend(library.BackendKind.CPU_ONLY)],
-        # smooth chroma, whatever `jpeg_fancy_upsampling` says: so does upstream on the CPU
-        options=f":fancy_upsampling=1 :fast_idct={int(fast_idct)}",
-    )
-
-
 def _decoder(fast_idct: bool) -> Any:
     own = _own
     decoder = own.decoders.get(fast_idct)
     if decoder is None:
-        decoder = own.decoders[fast_idct] = _new_decoder(nvimgcodec(), fast_idct)
+        decoder = own.decoders[fast_idct] = new_decoder(nvimgcodec(), fast_idct)
     return decoder
 
 
@@ -167,7 +62,7 @@ def _params(colour: str, turned: bool = False) -> Any:
     params = own.params.get((colour, turned))
     if params is None:
         library = nvimgcodec()
-        spec, form, _ = _COLOURS[colour]
+        spec, form, _ = COLOURS[colour]
         params = own.params[colour, turned] = library.DecodeParams(
             apply_exif_orientation=turned,
             color_spec=getattr(library.ColorSpec, spec),
@@ -175,85 +70,6 @@ def _params(colour: str, turned: bool = False) -> Any:
             allow_any_depth=True,
         )
     return params
-
-
-# -- headers -------------------------------------------------------------------------------------
-
-
-class Header(NamedTuple):
-    """What is known of an encoded image before it is decoded."""
-
-    codec: str
-    height: int  # of the stored picture
-    width: int
-    channels: int
-    dtype: DType
-    is_cmyk: bool
-    orientation: int  # 1: as stored; or how EXIF says to turn it
-    data: Array
-
-    def stream(self) -> Any:
-        """nvimgcodec's, which refers to `data`."""
-        return nvimgcodec().CodeStream(self.data)
-
-    def shape(self, colour: str) -> tuple[int, int, int]:
-        """Of the upright picture in a colour space."""
-        channels = _COLOURS[colour][2] or self.channels
-        if exif.is_transposed(self.orientation):
-            return self.width, self.height, channels
-        return self.height, self.width, channels
-
-
-_NATIVE = {np.dtype(t.np): t for t in (dt.uint8, dt.uint16, dt.int8, dt.int16, dt.float32,
-                                       dt.uint32, dt.int32)}  # fmt: skip
-
-
-def read_header(data: Array, adjust_orientation: bool) -> Header:
-    """The header of an encoded image; a ValueError tells why it has none."""
-    if data.size == 0:
-        raise ValueError("there is no data")
-    frame = jpeg.frame_of(data.data)
-    if frame is not None:
-        height, width, channels, block = frame
-        _check_size("jpeg", height, width)
-        turn = exif.orientation_in(block) if adjust_orientation and block is not None else 1
-        return Header("jpeg", height, width, channels, dt.uint8, False, turn, data)
-    return _read_by_library(data, adjust_orientation)
-
-
-def _read_by_library(data: Array, adjust_orientation: bool) -> Header:
-    stream = nvimgcodec().CodeStream(data)
-    try:
-        codec: str = stream.codec_name
-        height, width, channels = stream.height, stream.width, stream.num_channels
-        native = _NATIVE.get(stream.dtype)
-        # the colour space of a header is asked only where it matters: that takes a microsecond
-        is_cmyk = channels == 4 and stream.color_spec.name in ("CMYK", "YCCK")
-    except Exception:
-        start = bytes(data[:8])
-        raise ValueError(
-            f"{data.size} bytes that begin with {start!r} are not an image, or its header is "
-            "damaged; known are JPEG, PNG, BMP, TIFF, WebP, JPEG 2000 and PNM"
-        ) from None
-    if native is None:
-        raise ValueError(f"a {codec} image of {np.dtype(stream.dtype)} is not supported")
-    if height < 1 or width < 1 or channels < 1:
-        raise ValueError(f"the {codec} header tells a size of {height}x{width}x{channels}")
-    _check_size(codec, height, width)
-    if codec == "jpeg2k":
-        problem = jpeg2000.problem_of(data.data)
-        if problem is not None:
-            raise ValueError(f"the JPEG 2000 header is damaged or of an unknown kind: {problem}")
-    turn = exif.orientation_of(codec, data.data) if adjust_orientation else 1
-    return Header(codec, height, width, channels, native, is_cmyk, turn, data)
-
-
-def _check_size(codec: str, height: int, width: int) -> None:
-    if height * width > _max_pixels:
-        raise ValueError(
-            f"the {codec} header tells {height}x{width} pixels, more than the limit of "
-            f"{_max_pixels}; ndd.decoders.set_max_pixels can raise it"
-        )
 
 
 # -- pixels --------------------------------------------------------------------------------------
@@ -399,7 +215,7 @@ def ycbcr(x: Expr, dtype: DType) -> Expr:
 
 def converted(pixels: Array, is_ycbcr: bool, dtype: DType) -> Array:
     """What `ycbcr` or `scaled` would make of pixels, on the host, for one sample."""
-    native = _NATIVE[pixels.dtype]
+    native = NATIVE[pixels.dtype]
     x = ex.body_input(0, native)
     env: dict[Any, Any] = {x: pixels}
     if is_ycbcr:
@@ -420,7 +236,7 @@ class Images:
 
     def __init__(
         self,
-        headers: Sequence[Header | None],
+        headers: Headers,
         sources: Sequence[str],
         colour: str,
         fast_idct: bool,
@@ -455,7 +271,7 @@ class Images:
             out[...] = 0
             return
         try:
-            self._decode(header, sample, _NATIVE[out.dtype], out)
+            self._decode(header, sample, NATIVE[out.dtype], out)
         except ValueError as error:
             problem = ValueError(f"{self.name(sample, header)}: {error}")
             if self.failed is None:
@@ -494,7 +310,7 @@ class Images:
         formats = native_decoder.FORMATS.get(self.colour)
         if formats is None or dtype is not dt.uint8 or not native_decoder.is_available():
             return None
-        lengths = np.array([self._native_length(h) for h in self.headers], np.int64)
+        lengths = self.headers.native_lengths()
         if not lengths.any():
             return None
         pictures = np.zeros((len(lengths), len(Picture)), np.int64)
@@ -507,11 +323,6 @@ class Images:
             pictures[(left == 0) & (right == 1), Picture.length] = 0
         pictures[shapes.volumes == 0, Picture.length] = 0
         return pictures, *formats, native_decoder.OF_THREAD[self.fast_idct]
-
-    def _native_length(self, header: Header | None) -> int:
-        if header is None or header.codec != "jpeg" or header.orientation != 1 or header.is_cmyk:
-            return 0
-        return header.data.size
 
     def _decode(self, header: Header, sample: int, dtype: DType, out: Array) -> None:
         rows = self.regions

@@ -192,6 +192,11 @@ def copy_arrays(arrays: Sequence[Array], dtype: DType, layout: str | None, batch
     shapes = Shapes.of([a.shape for a in arrays], rank)
     storage = allocate(shapes, dtype.bytes)
     node = source(storage, shapes, dtype, check_layout(layout, rank), batch)
+    whole = dense_array(node)
+    if whole is not None and rank > 0 and whole.size:  # a few times as fast as one by one
+        rows = whole.reshape(-1, *whole.shape[2:])
+        np.concatenate(arrays, out=rows, casting="unsafe")
+        return node
     for target, array in zip(arrays_of(node), arrays, strict=True):
         target[...] = array
     return node

@@ -7,7 +7,7 @@ True
 
 from __future__ import annotations
 
-from .codec import get_max_pixels, set_max_pixels
+from .imgcodec import get_max_pixels, set_max_pixels
 from .ops.decoders import (
     errors,
     image,

@@ -17,7 +17,7 @@ from .typing import DTypeLike as _DTypeLike, ImageTypeLike as _ImageTypeLike
 from .typing import InterpTypeLike as _InterpTypeLike, TensorLike as _TensorLike
 
 from .ops.decoders import errors as errors
-from .codec import get_max_pixels as get_max_pixels
+from .imgcodec import get_max_pixels as get_max_pixels
 @_overload
 def image(input: _ArrayLike, *, adjust_orientation: _bool | None = True, affine: _bool | None = True, cache_batch_copy: _bool | None = True, cache_debug: _bool | None = False, cache_size: int | None = 0, cache_threshold: int | None = 0, cache_type: str | None = '', device_memory_padding: int | None = 16777216, device_memory_padding_jpeg2k: int | None = 0, dtype: _DTypeLike | None = _dt.uint8, host_memory_padding: int | None = 8388608, host_memory_padding_jpeg2k: int | None = 0, hw_decoder_load: float | None = 0.65, hybrid_huffman_threshold: int | None = 1000000, jpeg_fancy_upsampling: _bool | None = False, memory_stats: _bool | None = False, on_error: _Policy | None = 'raise', output_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, preallocate_height_hint: int | None = 0, preallocate_width_hint: int | None = 0, split_stages: _bool | None = False, use_chunk_allocator: _bool | None = False, use_fast_idct: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Decode images: JPEG, PNG, BMP, TIFF, WebP, JPEG 2000 or PNM."""
@@ -48,5 +48,5 @@ def numpy(data: _ArrayLike, *, dtype: _DTypeLike | None = None, batch_size: None
 @_overload
 def numpy(data: _TensorLike, *, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Decode arrays in NumPy's file format."""
-from .codec import set_max_pixels as set_max_pixels
+from .imgcodec import set_max_pixels as set_max_pixels
 __all__ = ['errors', 'get_max_pixels', 'image', 'image_crop', 'image_random_crop', 'image_slice', 'numpy', 'set_max_pixels']

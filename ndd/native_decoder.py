@@ -91,7 +91,7 @@ _FUNCTIONS = {
 @cache
 def _library() -> tuple[Any, int] | None:
     """The library and an instance of it; None if there is none that we know."""
-    from .codec import nvimgcodec
+    from .imgcodec import nvimgcodec
 
     try:
         path = Path(nvimgcodec().__file__).with_name("libnvimgcodec.so.0")

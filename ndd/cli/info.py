@@ -67,7 +67,7 @@ def _gpu() -> str:
 
 def _codecs() -> str:
     """The formats of which a small picture could be encoded and decoded just now."""
-    from ..codec import nvimgcodec
+    from ..imgcodec import nvimgcodec
 
     try:
         library = nvimgcodec()

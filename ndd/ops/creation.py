@@ -201,7 +201,7 @@ def get_property(
         texts = [input.layout or ""] * input.count
     elif key == "source_info":
         info = input.source_info or ""
-        texts = list(info) if isinstance(info, (list, tuple)) else [info] * input.count
+        texts = [info] * input.count if isinstance(info, str) else list(info)
     else:
         raise ValueError(f"unknown property {key!r}; known: layout, source_info")
     arrays = [np.frombuffer(t.encode(), np.uint8) for t in texts]

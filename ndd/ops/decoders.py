@@ -13,11 +13,12 @@ import numpy as np
 
 from .. import codec, convert
 from ..batch import Batch
-from ..codec import Header, Images
+from ..codec import Images
 from ..errors import at_site, user_site
 from ..fusion import build
 from ..fusion.graph import Array, Node, Shapes
 from ..handle import evaluate_node
+from ..headers import Headers
 from ..kernels import dtypes as dt
 from ..kernels import expr as ex
 from ..kernels.dtypes import DALIImageType, DType
@@ -118,7 +119,7 @@ def _image_decoder(body: Callable[..., Any]) -> Callable[..., Any]:
 # -- from bytes to a node ------------------------------------------------------------------------
 
 
-def encoded_arrays(x: Node) -> list[Array]:
+def encoded(x: Node) -> Node:
     """The bytes of all samples, read now."""
     from ..call import on_host
 
@@ -127,15 +128,15 @@ def encoded_arrays(x: Node) -> list[Array]:
             f"encoded data must be one-dimensional uint8 (the bytes of a file), got {x.dtype} of "
             f"shape {x.shapes.tuples[0]}"
         )
-    return convert.arrays_of(on_host(x))
+    return on_host(x)
 
 
-def sources_of(x: Node) -> list[str]:
+def sources_of(x: Node) -> Sequence[str]:
     """Where the samples come from, as far as it is known."""
     info = x.source_info
     if info is None or isinstance(info, str):
         return [info or ""] * x.count
-    return [str(s) for s in info]
+    return info
 
 
 class Decoding:
@@ -150,39 +151,32 @@ class Decoding:
         self.options = options
         self.sources = sources_of(x)
         self.failures: dict[int, SampleError] = {}
-        self.headers = self._read_headers(encoded_arrays(x))
+        self.headers = self._read_headers()
         colour = options.output_type.name
-        natives = {h.dtype for h in self.headers if h is not None}
+        natives = self.headers.dtypes()
         # pixels of one type are converted in the graph, where that fuses; else sample by sample
         self.native = natives.pop() if len(natives) == 1 else None
         plain = "RGB" if colour == "YCbCr" else colour
         self.colour = plain if self.native else colour
-        self.shapes = self._shapes(plain)
+        self.shapes = self.headers.shapes(plain)
         failed = None if options.on_error == "raise" else self._failed
         self.images = Images(self.headers, self.sources, self.colour, options.use_fast_idct, failed)
 
-    def _read_headers(self, arrays: Sequence[Array]) -> list[Header | None]:
-        headers: list[Header | None] = []
-        for s, array in enumerate(arrays):
+    def _read_headers(self) -> Headers:
+        headers = Headers(encoded(self.x), self.options.adjust_orientation)
+        for s in headers.unknown():
             try:
-                headers.append(codec.read_header(array, self.options.adjust_orientation))
+                headers.read(s)
             except ValueError as error:
                 source = f" ({self.sources[s]})" if self.sources[s] else ""
                 problem = ValueError(f"sample {s}{source}: {error}")
                 if self.options.on_error == "raise":
                     raise problem from None
                 self._failed(s, problem)
-                headers.append(None)
         return headers
 
     def _failed(self, sample: int, error: ValueError) -> None:
         self.failures[sample] = errors.add(self.sources[sample], sample, error)
-
-    def _shapes(self, colour: str) -> Shapes:
-        """Of all images; one without a header is as large as the first that has one."""
-        known = [None if h is None else h.shape(colour) for h in self.headers]
-        first = next((s for s in known if s is not None), (1, 1, 1 if colour == "GRAY" else 3))
-        return Shapes.of([s or first for s in known], 3)
 
     @property
     def extents(self) -> Array:
@@ -422,7 +416,7 @@ def numpy(
     """Decode arrays in NumPy's file format."""
     sources = sources_of(data)
     parts = []
-    for s, array in enumerate(encoded_arrays(data)):
+    for s, array in enumerate(convert.arrays_of(encoded(data))):
         try:
             parts.append(_read_npy(array))
         except ValueError as error:

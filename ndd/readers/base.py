@@ -19,7 +19,7 @@ from ..on_error import Ledger, Policy, SampleError, check_policy
 from ..replay import Recording
 from ..suggest import with_options_of
 from ..tensor import Tensor
-from .epoch import Bad, Epoch, Run, Sample, Samples, read_sample
+from .epoch import Bad, Epoch, Run, Sample, Samples, Sources, read_sample
 from .order import LAST_BATCH, EpochPlan, Order, Position
 from .state import STATE_VERSION, ReaderState
 
@@ -319,7 +319,7 @@ class Reader:
         return outputs
 
     def _outputs(self, indices: list[int], samples: list[Any], batch: bool) -> tuple[Any, ...]:
-        names = [self._data()[0].name(i) for i in indices]
+        names = Sources(self._data()[0], list(indices))
         handles = []
         for k, (dtype, packed) in enumerate(self.outputs):
             arrays = [s[k] for s in samples]

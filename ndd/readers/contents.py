@@ -1,10 +1,11 @@
-"""The content of a file, read into pooled memory."""
+"""The content of files, read into pooled memory."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,26 +13,87 @@ import numpy as np
 from ..fusion.graph import Array
 from ..kernels.memory import POOL
 
+# Files that are open at a time, and share a block of memory: a process may open 1024 or so.
+_GROUP = 64
+_ALIGNMENT = 64
+Path = bytes | str | os.PathLike[Any]
 
-def read_file(path: bytes | str | os.PathLike[Any], read_ahead: bool = False) -> Array:
-    """All bytes of a file. Not mapped: a file that shrinks must not become a bus error."""
+
+def read_file(path: Path, read_ahead: bool = False) -> Array:
+    """All bytes of a file."""
+    (found,) = read_files([path], read_ahead)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def read_files(paths: Sequence[Path], read_ahead: bool = False) -> list[Array | Exception]:
+    """All bytes of each file, or why they cannot be read.
+
+    Not mapped: a file that shrinks must not become a bus error. Files share memory, because a block
+    for each would take nearly as long as reading it does.
+    """
+    found: list[Array | Exception] = []
+    for begin in range(0, len(paths), _GROUP):
+        group = paths[begin : begin + _GROUP]
+        try:
+            found += _read_group(group, read_ahead)
+        except MemoryError as error:  # which of them is too large?
+            found += [error] if len(group) == 1 else [_alone(path, read_ahead) for path in group]
+    return found
+
+
+def _alone(path: Path, read_ahead: bool) -> Array | Exception:
+    return read_files([path], read_ahead)[0]
+
+
+def _read_group(paths: Sequence[Path], read_ahead: bool) -> list[Array | Exception]:
+    opened: list[int] = []
+    found: list[Any] = []  # a place (descriptor, begin, end), later an array; or an error
+    end = 0
+    try:
+        for path in paths:
+            try:
+                descriptor, size = _open(path, opened)
+            except (OSError, ValueError) as error:
+                found.append(error)
+                continue
+            if read_ahead:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+            found.append((descriptor, end, end + size))
+            end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        whole: Array = np.asarray(POOL.take(end))
+        view = memoryview(whole.data)
+        for k, place in enumerate(found):
+            if isinstance(place, tuple):
+                try:
+                    found[k] = whole[place[1] : _read(view, *place)]
+                except OSError as error:
+                    found[k] = error
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return found
+
+
+def _open(path: Path, opened: list[int]) -> tuple[int, int]:
+    """Descriptor and size of a file."""
     # without O_NONBLOCK, opening a named pipe would wait for a writer
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
-            text = os.strerror(code) if code == errno.EISDIR else "Not a regular file"
-            raise OSError(code, text, path)
-        if read_ahead:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
-        array: Array = np.asarray(POOL.take(status.st_size))
-        view, done = memoryview(array.data), 0
-        while done < len(view):
-            count = os.readv(descriptor, [view[done:]])
-            if count == 0:
-                break  # it has become shorter meanwhile
-            done += count
-        return array[:done]
-    finally:
-        os.close(descriptor)
+    opened.append(descriptor)
+    status = os.fstat(descriptor)
+    if stat.S_IFMT(status.st_mode) != stat.S_IFREG:
+        code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
+        text = os.strerror(code) if code == errno.EISDIR else "Not a regular file"
+        raise OSError(code, text, path)
+    return descriptor, status.st_size
+
+
+def _read(view: memoryview, descriptor: int, begin: int, end: int) -> int:
+    """Read a file into its place; where its content ends."""
+    while begin < end:
+        count = os.readv(descriptor, [view[begin:end]])
+        if count == 0:
+            break  # it has become shorter meanwhile
+        begin += count
+    return begin

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from ..fusion.graph import Array
 from ..kernels import trace
@@ -85,8 +85,30 @@ def read_batches(plan: EpochPlan, samples: Samples, step: int, item: int) -> lis
 
 def read_batch(samples: Samples, indices: list[int]) -> Content:
     """The samples of a batch; padding and wrapping repeat some, which are read once."""
-    found = {i: read_sample(samples, i) for i in dict.fromkeys(indices)}
+    once = list(dict.fromkeys(indices))
+    read_many = getattr(samples, "read_many", None)
+    made = read_many(once) if read_many else [read_sample(samples, i) for i in once]
+    found = dict(zip(once, made, strict=True))
     return indices, [found[i] for i in indices]
+
+
+class Sources(Sequence[str]):
+    """Names of the samples of a batch, made when somebody asks for one."""
+
+    def __init__(self, samples: Samples, indices: list[int]) -> None:
+        self._samples, self._indices = samples, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, k: int) -> str: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[str]: ...
+    def __getitem__(self, k: Any) -> Any:
+        if isinstance(k, slice):
+            return Sources(self._samples, self._indices[k])
+        return self._samples.name(self._indices[k])
 
 
 class Run:

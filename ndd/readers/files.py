@@ -12,8 +12,8 @@ import numpy as np
 from ..kernels import dtypes as dt
 from . import listing
 from .base import Reader
-from .contents import read_file
-from .epoch import Sample, Samples
+from .contents import read_file, read_files
+from .epoch import Bad, Sample, Samples
 
 FILE_FILTERS = (
     "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm",
@@ -33,6 +33,14 @@ class FileSamples:
 
     def read(self, index: int) -> Sample:
         return read_file(self._files.path(index), self._read_ahead), self._label(index)
+
+    def read_many(self, indices: Sequence[int]) -> list[Sample | Bad]:
+        """All at once takes half of the time."""
+        contents = read_files([self._files.path(i) for i in indices], self._read_ahead)
+        return [
+            Bad(i, content) if isinstance(content, Exception) else (content, self._label(i))
+            for i, content in zip(indices, contents, strict=True)
+        ]
 
     def fill(self, index: int, data: Any = None) -> Sample:
         raw = b"" if data is None else data

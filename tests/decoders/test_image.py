@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import codec
+from ndd import imgcodec
 from tests.conformance.modes import MODES, error_everywhere, same_everywhere
 from tests.conformance.oracle import ndd_call, oracle_call
 from tests.decoders.fixtures import areas_decoded, as_bytes, files, photo, with_exif
@@ -589,7 +589,7 @@ def test_jpeg2000_headers_are_checked_first() -> None:
 
 def test_notes_about_gpu_libraries_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
     """A plain install has none of them, and nvimgcodec says so five times when it is loaded."""
-    with codec.without_notes():
+    with imgcodec.without_notes():
         os.write(2, b"Failed to load nvjpeg library! Please install CUDA toolkit\n")
         os.write(2, b"Note: If using nvImageCodec's Python distribution, it is enough\nof others\n")
     assert capfd.readouterr().err == "of others\n"

@@ -26,6 +26,18 @@ def readers_alive() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("ndd-read-ahead")]
 
 
+def opened_files(monkeypatch):
+    """A list of the files that are opened from now on."""
+    from ndd.readers import contents
+
+    found = []
+    plain = contents._open
+    monkeypatch.setattr(
+        contents, "_open", lambda path, opened: (found.append(path), plain(path, opened))[1]
+    )
+    return found
+
+
 def wait_for_no_threads() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith("ndd-read-ahead"):
@@ -315,13 +327,7 @@ def test_reading_ahead_changes_nothing(files, depth):
 
 
 def test_no_more_is_read_ahead_than_asked_for(files, monkeypatch):
-    from ndd.readers import files as module
-
-    read = []
-    plain = module.read_file
-    monkeypatch.setattr(
-        module, "read_file", lambda path, ahead: (read.append(path), plain(path))[1]
-    )
+    read = opened_files(monkeypatch)
     epoch = ndd.readers.File(files=files, prefetch_queue_depth=2).next_epoch(batch_size=4)
     next(epoch)
     for thread in threading.enumerate():  # they wait for the next batch to be taken
@@ -331,13 +337,7 @@ def test_no_more_is_read_ahead_than_asked_for(files, monkeypatch):
 
 
 def test_a_repeated_sample_is_read_once(files, monkeypatch):
-    from ndd.readers import files as module
-
-    read = []
-    plain = module.read_file
-    monkeypatch.setattr(
-        module, "read_file", lambda path, ahead: (read.append(path), plain(path))[1]
-    )
+    read = opened_files(monkeypatch)
     assert epoch_of(ndd.readers.File(files=files[:2], pad_last_batch=True), 9) == [[0] + [1] * 8]
     assert len(read) == 2
 
@@ -391,13 +391,7 @@ def test_on_error_skip_keeps_the_length(damaged):
 
 
 def test_many_bad_files_are_not_tried_again_and_again(files, tmp_path, monkeypatch):
-    from ndd.readers import files as module
-
-    tried = []
-    plain = module.read_file
-    monkeypatch.setattr(
-        module, "read_file", lambda path, ahead: (tried.append(path), plain(path))[1]
-    )
+    tried = opened_files(monkeypatch)
     bad = [tmp_path / f"{i}" for i in range(50)]
     reader = ndd.readers.File(files=[*bad, files[7]], on_error="skip")
     assert epoch_of(reader, 51) == [[7] * 51]
@@ -570,17 +564,17 @@ def test_the_interpreter_exits_in_mid_epoch(files):
 def test_ctrl_c_stops_the_wait_and_the_reader_goes_on(files):
     code = f"""
         import signal, threading, time, ndd
-        from ndd.readers import files as module
+        from ndd.readers import contents as module
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has none
-        waiting, slow, plain = threading.Event(), threading.Event(), module.read_file
-        def read(path, ahead):
+        waiting, slow, plain = threading.Event(), threading.Event(), module._open
+        def read(path, opened):
             if path.endswith(b"005.bin") and not slow.is_set():
                 waiting.wait()
                 time.sleep(1.0)  # so that the caller waits by then, on a busy machine too
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
                 slow.wait()
-            return plain(path)
-        module.read_file = read
+            return plain(path, opened)
+        module._open = read
         epoch = ndd.readers.File(files={files[:10]!r}).next_epoch(batch_size=2)
         seen = []
         try:
@@ -671,3 +665,49 @@ def test_many_files_take_little_memory(tmp_path):
     print(out)
     peaks = [float(line.split()[0]) for line in out.splitlines()]
     assert len(peaks) == 2 and all(0 < p <= 400 for p in peaks)
+
+
+def test_many_files_at_once(tmp_path):
+    """More than are open at a time, empty and missing ones among them, folders too."""
+    from ndd.readers.contents import read_files
+
+    wanted, paths = [], []
+    for k in range(150):
+        path = tmp_path / f"{k}"
+        content = os.urandom(k * 37 % 1000)
+        if k % 10 == 3:
+            wanted.append(FileNotFoundError)
+        elif k % 10 == 4:
+            path.mkdir()
+            wanted.append(IsADirectoryError)
+        else:
+            path.write_bytes(content)
+            wanted.append(content)
+        paths.append(path)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for found, content in zip(read_files(paths), wanted, strict=True):
+        if isinstance(content, bytes):
+            assert found.tobytes() == content and found.ctypes.data % 64 == 0
+        else:
+            assert type(found) is content
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_one_file_too_large_for_memory_is_one_bad_sample(files, tmp_path, monkeypatch):
+    from ndd.readers import contents
+
+    class SmallPool:
+        def take(self, nbytes):
+            if nbytes > 10_000:
+                raise MemoryError(f"there is no memory for {nbytes} bytes")
+            return plain.take(nbytes)
+
+    plain = contents.POOL
+    monkeypatch.setattr(contents, "POOL", SmallPool())
+    large = tmp_path / "large"
+    large.write_bytes(bytes(20_000))
+    reader = ndd.readers.File(files=[files[0], large, files[2]], on_error="skip")
+    _, labels = next(reader.next_epoch(batch_size=3))
+    assert labels.torch().ravel().tolist() == [0, 2, 2]
+    assert [e.index for e in reader.errors] == [1]
+    assert "no memory for 20032 bytes" in str(reader.errors[0].cause)

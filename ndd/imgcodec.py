@@ -1,0 +1,108 @@
+"""nvimgcodec, imported on first use, and the limit on the pictures that are read with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+# A header may promise more pixels than any memory holds. As many as an 16384×16384 image.
+_max_pixels = int(os.environ.get("NDD_MAX_PIXELS", 1 << 28))
+
+
+def get_max_pixels() -> int:
+    """How many pixels (height × width) an image may have to be decoded."""
+    return _max_pixels
+
+
+def set_max_pixels(pixels: int) -> None:
+    """Refuse images of more pixels than this; the default is 2**28, or NDD_MAX_PIXELS."""
+    global _max_pixels
+    if not isinstance(pixels, (int, np.integer)) or isinstance(pixels, bool) or pixels < 1:
+        raise ValueError(f"set_max_pixels: a positive integer is needed, got {pixels!r}")
+    _max_pixels = int(pixels)
+
+
+_import_lock = threading.Lock()
+_nvimgcodec: Any = None
+
+
+def nvimgcodec() -> Any:
+    """The library, imported on first use; what it and its OpenCV would log is not printed.
+
+    Its decoders report failures only there. The C libraries inside (libpng, libtiff, libjpeg) still
+    print a line on stderr for some corrupt files.
+    """
+    global _nvimgcodec
+    if _nvimgcodec is None:
+        with _import_lock:
+            if _nvimgcodec is None:
+                quiet = {"PYNVIMGCODEC_VERBOSITY": "0", "OPENCV_LOG_LEVEL": "SILENT"}
+                before = {name: os.environ.get(name) for name in quiet}
+                os.environ.update({n: v for n, v in quiet.items() if before[n] is None})
+                try:
+                    with without_notes():
+                        _nvimgcodec = _load()
+                finally:
+                    for name, value in before.items():
+                        if value is None:
+                            os.environ.pop(name, None)
+    return _nvimgcodec
+
+
+@contextmanager
+def without_notes() -> Iterator[None]:
+    """Its parts for GPUs complain, on the process's stderr, of libraries that they alone need;
+    `python -m ndd info` tells what is missing. All else that is printed meanwhile comes after."""
+    import tempfile
+
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is no stderr
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            held.seek(0)
+            for line in held:
+                if not line.startswith(_NOTES):
+                    os.write(2, line)
+
+
+_NOTES = (b"Failed to load nv", b"Note: If using nvImageCodec's Python distribution")
+
+
+def _load() -> Any:
+    is_first = "nvidia.nvimgcodec" not in sys.modules
+    try:
+        from nvidia import nvimgcodec as library
+    except ImportError as error:
+        raise ImportError(
+            "image decoding needs the package nvidia-nvimgcodec-cu12 (or -cu13): "
+            "pip install nvidia-nvimgcodec-cu12"
+        ) from error
+    if is_first:
+        # so that both have read their variables: they do when they log for the first time
+        broken = np.frombuffer(b"P6 9 9 255\n", np.uint8)
+        new_decoder(library, False).decode(library.CodeStream(broken))
+    return library
+
+
+def new_decoder(library: Any, fast_idct: bool) -> Any:
+    return library.Decoder(
+        device_id=library.NVIMGCODEC_DEVICE_CPU_ONLY,
+        max_num_cpu_threads=1,
+        backends=[library.Backend(library.BackendKind.CPU_ONLY)],
+        # smooth chroma, whatever `jpeg_fancy_upsampling` says: so does upstream on the CPU
+        options=f":fancy_upsampling=1 :fast_idct={int(fast_idct)}",
+    )
