@@ -314,7 +314,12 @@ class _Worker:
                 if executor._added != seen:
                     seen, since = executor._added, time.monotonic()
                 else:
-                    executor.flush_quiet(time.monotonic() - since)
+                    now = time.monotonic()
+                    executor.flush_quiet(now - since)
+                    if time.monotonic() - now > NEW_PROGRAM_SECONDS:
+                        # it had to wait for a caller that computes something (and may compile
+                        # for it), and now goes on with its calls
+                        since = time.monotonic()
             elif pause < LONGEST_PAUSE_SECONDS:
                 # consumers take the work themselves: look less often, each look costs them the GIL
                 pause *= 2

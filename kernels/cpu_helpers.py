@@ -7,6 +7,7 @@ They are native functions with object files of their own, found by name when a k
 
 from __future__ import annotations
 
+import ctypes
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -14,10 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from . import ahead
 from .cache import cache_dir, load_object, store_object
 
 _lock = threading.RLock()
 _loaded: dict[str, tuple[Any, int]] = {}  # name → the engine that owns its code, and where it is
+_nowhere = ctypes.c_int64()
 _IMPORT = re.compile(r"^from ndd\.kernels\.cpu_helpers import (.+)$", re.MULTILINE)
 
 
@@ -32,18 +35,35 @@ def ensure(
     """Make helpers known to the linker: from disk, or compiled now."""
     import llvmlite.binding as llvm
 
-    for name in names:
+    def file(name: str) -> Path:
+        return cache_dir() / "cpu" / f"helper_{name}.{machine}.o"
+
+    for name in sorted(names, key=ahead.turn):
         with _lock:
             if name in _loaded:
                 continue
-            path = cache_dir() / "cpu" / f"helper_{name}.{machine}.o"
-            kept = load_object(path, name)
+            ahead.wait_for(name, file)
+            kept = load_object(file(name), name)
             if kept is None:
+                if name == "jpeg_frames":
+                    missing = [n for n in ahead.USUAL if not file(n).exists()]
+                    ahead.begin(missing, file(name).parent)
                 kept = _compile(name)
-                store_object(path, name, *kept)
+                store_object(file(name), name, *kept)
             engine, address = link(*kept)
             llvm.add_symbol(_symbol(name), address)
             _loaded[name] = engine, address
+
+
+def promise(names: Iterable[str]) -> None:
+    """Let Numba compile what calls helpers that are not there yet. It links its own copy, which
+    nobody runs, and wants addresses for that."""
+    import llvmlite.binding as llvm
+
+    for name in names:
+        with _lock:
+            if name not in _loaded:
+                llvm.add_symbol(_symbol(name), ctypes.addressof(_nowhere))
 
 
 @cache

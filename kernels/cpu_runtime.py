@@ -115,12 +115,14 @@ def _make(spec: KernelSpec, name: str) -> CpuKernel:
     object_path = folder / f"{name}.{machine()}.o"
     if "codegen" in os.environ.get("NDD_DEBUG", ""):
         print(source)
-    cpu_helpers.ensure(cpu_helpers.names_in(source), machine(), link)
-    kept = load_object(object_path, source)
+    kept, helpers = load_object(object_path, source), cpu_helpers.names_in(source)
     if kept is None:
         write_atomically(source_path, source.encode())
+        cpu_helpers.promise(helpers)
         kept = _compile(source, name, source_path)
         store_object(object_path, source, *kept)
+    # last, because others may be compiling them (kernels/ahead.py)
+    cpu_helpers.ensure(helpers, machine(), link)
     engine, address = link(*kept)
     return CpuKernel(name, source_path, engine, address)
 

@@ -31,6 +31,7 @@ from .numba_vectors import (
     planes,
     shuffled,
     splat,
+    whole_blocks,
     widened,
 )  # fmt: skip
 from .spec import BAND_COLUMNS, BAND_ROWS, GROUP
@@ -64,12 +65,7 @@ def _blocks(builder: Any, n: Any, size: int, whole: Any, one: Any) -> None:
     fits = builder.icmp_signed(">=", n, I64(size))
     with builder.if_else(fits) as (then, otherwise):
         with then:
-            count = builder.sdiv(builder.add(n, I64(size - 1)), I64(size))
-            last = builder.sub(n, I64(size))
-            with cgutils.for_range(builder, count) as loop:
-                at = builder.mul(loop.index, I64(size))
-                is_inside = builder.icmp_signed("<", at, last)
-                whole(builder.select(is_inside, at, last))
+            whole_blocks(builder, n, size, whole)
         with otherwise, cgutils.for_range(builder, n) as loop:
             one(loop.index)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from . import numba_prims as prims
 
 _get_u8, _get_i64 = prims.get_u8, prims.get_i64  # type: ignore[attr-defined]
-_put_i64 = prims.put_i64  # type: ignore[attr-defined]
+_get_u32, _put_i64 = prims.get_u32, prims.put_i64  # type: ignore[attr-defined]
+_EXIF = int(np.frombuffer(b"Exif", np.uint32)[0])
 
 
 def jpeg_frames(files, count, frames):  # type: ignore[no-untyped-def]
@@ -39,14 +42,8 @@ def jpeg_frames(files, count, frames):  # type: ignore[no-untyped-def]
                     if height == 0 or width == 0:
                         break
                 elif marker == 0xE1 and exif == 0 and end - begin >= 6:
-                    if (
-                        _get_u8(data, begin) == 69  # Exif\0\0
-                        and _get_u8(data, begin + 1) == 120
-                        and _get_u8(data, begin + 2) == 105
-                        and _get_u8(data, begin + 3) == 102
-                        and _get_u8(data, begin + 4) == 0
-                        and _get_u8(data, begin + 5) == 0
-                    ):
+                    is_exif = _get_u32(data + begin, 0) == _EXIF
+                    if is_exif and _get_u8(data, begin + 4) == _get_u8(data, begin + 5) == 0:
                         exif, exif_end = begin + 6, end
                 at = end
         if not is_good:

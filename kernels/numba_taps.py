@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -27,6 +26,7 @@ from .numba_vectors import (
     planes,
     shuffled,
     splat,
+    whole_blocks,
     widened,
 )  # fmt: skip
 from .spec import GROUP
@@ -65,7 +65,10 @@ def fill_taps(  # type: ignore[no-untyped-def]
         whole = np.int64(_floor(s) if nearest else _ceil(s))
         total = np.float32(0.0)
         for tap in range(count):
-            w = _filter(table, (np.float32(whole + tap) - s) * stretch)
+            x = (np.float32(whole + tap) - s) * stretch
+            j = np.int64(x)
+            low = _get_f32(table, j)
+            w = low + (x - np.float32(j)) * (_get_f32(table, j + 1) - low)
             _put_f32(weight, o * by_output + tap * by_tap, w)
             total += w
         for tap in range(count):
@@ -89,13 +92,6 @@ def pad_row(row, left, span, right, lanes):  # type: ignore[no-untyped-def]
     end = (left + span) * lanes
     for k in range(right * lanes):
         _put_f32(row, end + k, _get_f32(row, end - lanes + k % lanes))
-
-
-@njit(inline="always")
-def _filter(table, x):  # type: ignore[no-untyped-def]
-    j = np.int64(x)
-    low = _get_f32(table, j)
-    return low + (x - np.float32(j)) * (_get_f32(table, j + 1) - low)
 
 
 def _make_sum(lanes: int, columns: int) -> Any:
@@ -191,6 +187,7 @@ MAX_COLUMNS = 6
 # that LLVM makes vectors of (1500 bytes of 5 rows: 0.42 µs), which take 0.9 to 1.3 s to compile;
 # this takes 0.4 s.
 _VECTORS = 4
+BLOCK = _VECTORS * GROUP
 _MAX_ROWS = 32  # whose addresses are found before they are added
 _FEW_ROWS = 5
 
@@ -203,7 +200,8 @@ def _make_add_rows(dtype: DType, static: int) -> Any:
         typingctx: Any, rows: Any, weights: Any, count: Any, onto: Any, n: Any, sums: Any
     ) -> Any:
         """The weighted sum of n elements of `count` rows, whose addresses are in `rows`; added to
-        `sums` if `onto`. `static`: that count, and nothing is added to; or 0."""
+        `sums` if `onto`. `static`: that count, or 0; if not, n is at least BLOCK and there is
+        nothing to add to."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, weights, count, onto, n, sums = args
@@ -256,6 +254,9 @@ def _make_add_rows(dtype: DType, static: int) -> Any:
                         builder.store(total, place)
                 return [builder.load(place) for place in held]
 
+            if static:
+                whole_blocks(builder, n, BLOCK, lambda at: block(at, _VECTORS, GROUP))
+                return context.get_dummy_value()
             done = I64(0)
             for vectors, width in ((_VECTORS, GROUP), (1, GROUP), (1, 1)):
                 size = I64(vectors * width)
@@ -284,7 +285,7 @@ def sum_rows(dtype: DType, ring: bool) -> Any:
     lines += ["        for k in range(taps):"]
     lines += [f"            put_i64(rows, k, src + (offset + {place} * stride) * {dtype.bytes})"]
     for k in few:
-        lines += [f"        {'el' * (k > 1)}if taps == {k} and onto + t == 0:"]
+        lines += [f"        {'el' * (k > 1)}if taps == {k} and onto + t == 0 and n >= {BLOCK}:"]
         lines += [f"            add_rows_{k}(rows, weights, taps, 0, n, sums)"]
     lines += [
         "        else:",

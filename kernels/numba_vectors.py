@@ -5,6 +5,7 @@ Imported only when something is compiled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -110,6 +111,16 @@ def widened(builder: Any, value: Any, dtype: DType, count: int) -> Any:
         value = (builder.sext if signed else builder.zext)(value, like(I32))
         signed = True
     return (builder.sitofp if signed else builder.uitofp)(value, like(F32))
+
+
+def whole_blocks(builder: Any, n: Any, size: int, block: Callable[[Any], None]) -> None:
+    """Call `block` for blocks of `size` elements that cover n, which is no less than that: the last
+    one overlaps the one before."""
+    last = builder.sub(n, I64(size))
+    count = builder.sdiv(builder.add(n, I64(size - 1)), I64(size))
+    with cgutils.for_range(builder, count) as loop:
+        at = builder.mul(loop.index, I64(size))
+        block(builder.select(builder.icmp_signed("<", at, last), at, last))
 
 
 def element_type(dtype: DType) -> ir.Type:

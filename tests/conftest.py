@@ -19,6 +19,7 @@ _own_cache = ""
 def pytest_configure() -> None:
     """Every session starts with an empty kernel cache; workers of xdist inherit the variable."""
     global _own_cache
+    os.environ.setdefault("NDD_COMPILE_AHEAD", "0")  # workers compile on all cores anyway
     if "NDD_CACHE_DIR" not in os.environ:
         _own_cache = os.environ["NDD_CACHE_DIR"] = tempfile.mkdtemp(prefix="ndd-test-cache-")
 

@@ -97,6 +97,56 @@ def test_two_processes_fill_one_cache(warm: tuple[Path, str], tmp_path: Path) ->
     assert run_python(JOB, NDD_CACHE_DIR=str(folder)) == f"0 False {warm[1]}"
 
 
+DECODE_AND_RESIZE = """
+    import io, numpy as np, ndd
+    from ndd.kernels import ahead, cpu_helpers
+    from PIL import Image
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(file, "JPEG")
+    images = ndd.decoders.image(np.frombuffer(file.getvalue(), np.uint8))
+    plain, made = cpu_helpers._compile, []
+    cpu_helpers._compile = lambda name: (made.append(name), plain(name))[1]
+    print(ndd.resize(images, size=[8, 8]).shape)
+    print(ahead._process is not None, sorted(set(ahead.USUAL) - set(made)))
+    if ahead._process is not None:
+        ahead._process.wait()
+    print(all(any((ahead.Path(DIR) / "cpu").glob(f"helper_{n}.*.o")) for n in ahead.USUAL))
+"""
+
+
+@pytest.mark.slow
+def test_another_process_compiles_helpers_meanwhile(tmp_path: Path) -> None:
+    code = DECODE_AND_RESIZE.replace("DIR", repr(str(tmp_path)))
+    env = {"NDD_CACHE_DIR": str(tmp_path)}
+    shape, begun, complete = run_python(code, **env, NDD_COMPILE_AHEAD="1").splitlines()
+    assert shape == "(8, 8, 3)" and complete == "True"
+    assert begun.startswith("True ['sum_band_u8_3'"), begun  # and perhaps more
+    # now there is nothing to do
+    shape, begun, _ = run_python(code, **env, NDD_COMPILE_AHEAD="1").splitlines()
+    assert shape == "(8, 8, 3)" and begun.startswith("False")
+
+
+def test_no_process_if_it_is_switched_off_or_of_no_use(tmp_path: Path, monkeypatch: Any) -> None:
+    from ndd.kernels import ahead
+
+    started: list[Any] = []
+    monkeypatch.setattr(ahead.subprocess, "Popen", lambda *a, **k: started.append(a))
+    monkeypatch.setattr(ahead.atexit, "register", lambda f: None)
+    monkeypatch.setattr(ahead, "_process", None)
+    monkeypatch.setenv("NDD_COMPILE_AHEAD", "0")
+    ahead.begin(["pad_row"], tmp_path)
+    monkeypatch.setenv("NDD_COMPILE_AHEAD", "1")
+    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
+    ahead.begin([], tmp_path)
+    ahead.begin(["pad_row"], Path("/proc/no/such/folder"))
+    monkeypatch.setattr(ahead.sys, "executable", "/usr/sbin/server")
+    ahead.begin(["pad_row"], tmp_path)
+    assert not started
+    monkeypatch.setattr(ahead.sys, "executable", "/usr/bin/python3")
+    ahead.begin(["pad_row"], tmp_path)
+    assert len(started) == 1 and started[0][0][-1] == "pad_row"
+
+
 def test_a_cache_that_cannot_be_written(warm: tuple[Path, str], tmp_path: Path) -> None:
     # A file where the folder should be: like a read-only disk, but also for root.
     blocked = tmp_path / "file"
