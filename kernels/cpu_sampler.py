@@ -3,10 +3,11 @@
 The rows that a line depends on are summed up into one float32 row, a loop over contiguous memory
 with as many taps as it has rows; then every pixel of the line is a sum of a few neighbours in that
 row. Or the other way round, where upstream does that (see NOTE [order of sums]): the last few rows
-are kept, each with its columns summed up, and the line is a sum of these. Rows of a volume are
-summed up along two dimensions, of which `a` is the one that comes earlier. What follows in the
-group reads the line. So there is no full-size intermediate, only columns and rows that are needed
-are read, and weights are computed once per sample.
+are kept, each with its columns summed up (of images eight rows at once: kernels/numba_band.py), and
+the line is a sum of these. Rows of a volume are summed up along two dimensions, of which `a` is the
+one that comes earlier. What follows in the group reads the line. So there is no full-size
+intermediate, only columns and rows that are needed are read, and weights are computed once per
+sample.
 """
 
 from __future__ import annotations
