@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -53,3 +54,19 @@ def test_source_is_as_expected(name, backend):
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
     assert source == path.read_text()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_integers_between_floats_stay_floats(dtype: str) -> None:
+    """A float that is rounded and used as a float again never becomes an integer; the same bits."""
+    limit = float(np.iinfo(dtype).max)
+    near = [limit - 0.5, limit, limit + 0.5, 1e30, np.inf, np.nan, -np.inf, -1.0, -0.5, -0.0]
+    values = np.array([*near, 0.0, 0.49999997, 0.5, 1.5, 2.5, 3.5, 0.99999994], np.float32)
+    with ndd.EvalMode.deferred:
+        whole = ndd.cast(ndd.tensor(values), dtype=getattr(ndd, dtype))
+        fused = ndd.cast(whole, dtype=ndd.float32) / np.float32(3.0)
+        text, found = str(ndd.explain(fused)), np.asarray(fused)
+        wanted = np.asarray(whole).astype(np.float32) / np.float32(3.0)
+    source = Path(re.findall(r"source (\S+\.py)", text)[0]).read_text()
+    assert "trunc_f32" in source and f"u{np.dtype(dtype).itemsize * 8}(i32" not in source
+    assert found.tobytes() == wanted.tobytes()
