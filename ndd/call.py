@@ -136,11 +136,9 @@ def _build(
     op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
 ) -> Any:
     nodes = [_input_node(p, value) for p, value in zip(_repeat(op, inputs), inputs, strict=True)]
-    values = dict(zip((p.name for p in op.others), others, strict=True))
+    values = dict(zip(op.names, others, strict=True))
     ordinal = _place(op, nodes, device)
-    arguments: dict[str, Any] = {}
-    for p in op.statics:
-        arguments[p.name] = _static(p, values[p.name])
+    arguments = _choices(op, values)
     for p in op.args:
         arguments[p.name] = _argument(p, values[p.name])
     for p in op.geometry:
@@ -472,6 +470,27 @@ def _as_numbers(name: str, array: Array, dtype: DType, kind: Any) -> Array:
         exact = array.astype(np.float64)
         return np.trunc(exact + np.copysign(0.5, exact)).astype(np.int64)
     return array.astype(np.int64)
+
+
+# Types whose equal values mean the same. (Not float: 0.0 equals -0.0.)
+_PLAIN = {int, bool, str, type(None), DType, dt.DALIImageType, dt.DALIInterpType}
+_MAX_CHOICES = 1024  # kept per op: a seed may be another one in every call
+
+
+def _choices(op: OpDef, values: dict[str, Any]) -> dict[str, Any]:
+    """All static arguments of a call. A combination that was there before is not checked again."""
+    given = tuple([values[p.name] for p in op.statics])
+    types = tuple(map(type, given))
+    if not _PLAIN.issuperset(types):
+        return {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
+    key = given, types  # True equals 1
+    found = op.known_choices.get(key)
+    if found is None:
+        found = {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
+        if len(op.known_choices) >= _MAX_CHOICES:
+            op.known_choices.clear()
+        op.known_choices[key] = found
+    return found.copy()
 
 
 def _static(p: Param, value: Any) -> Any:

@@ -186,6 +186,16 @@ def wrap_arrays(
     return source(storage, shapes, dtype, check_layout(layout, rank), batch)
 
 
+def batch_node(rows: Array, dtype: DType) -> Node:
+    """A batch with its own memory, of the rows of an array."""
+    shapes = Shapes(np.broadcast_to(np.array(rows.shape[1:], np.int64), (len(rows), rows.ndim - 1)))
+    node = source(allocate(shapes, dtype.bytes), shapes, dtype, batch=True)
+    whole = dense_array(node)
+    assert whole is not None, "its samples are alike"
+    whole[...] = rows
+    return node
+
+
 def copy_arrays(arrays: Sequence[Array], dtype: DType, layout: str | None, batch: bool) -> Node:
     """A node with its own memory, filled from arrays."""
     rank = arrays[0].ndim

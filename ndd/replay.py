@@ -80,6 +80,7 @@ class Items(NamedTuple):
     # Of what is simply the same object nearly always: that object. Caches are cold when a loop
     # comes back from its work, and every object that a comparison looks at costs a miss.
     likely: tuple[Any, ...]
+    is_constant: bool  # then `likely` are all of the values
 
 
 class Constant(NamedTuple):
@@ -119,9 +120,14 @@ def frozen(value: Any, recording: Recording) -> Any:
 
 def _items(kind: type, values: Iterable[Any], recording: Recording) -> Items:
     kept = tuple(frozen(v, recording) for v in values)
-    likely = (k.value if type(k) is Constant else _NOTHING for k in kept)
-    # an array may have changed since
-    return Items(kind, kept, tuple(_NOTHING if type(v) is np.ndarray else v for v in likely))
+    likely = tuple(k.value if _is_simple(k) else _NOTHING for k in kept)
+    return Items(kind, kept, likely, all(map(_is_simple, kept)))
+
+
+def _is_simple(kept: Any) -> bool:
+    """Whether an argument is given on as it is: an array may have changed since, and generators
+    and values have others in their place."""
+    return type(kept) is Constant and not isinstance(kept.value, (np.ndarray, RNG, Node))
 
 
 _NOTHING = object()  # no argument is this
@@ -211,6 +217,7 @@ class Recording:
         self.calls: list[Call] = []
         self.read: set[Ref] = set()  # values that the caller looked at
         self.exported: set[Ref] = set()  # those that became tensors of torch
+        self._results: tuple[Any, list[Ref]] = (None, [])  # see `results`
         self.is_repeatable = True
         self.is_worthwhile = False
 
@@ -236,14 +243,16 @@ class Recording:
         self.mark(len(self.calls) - 1, nodes)
         self.is_worthwhile = self.is_worthwhile or any(map(_is_work, nodes))
 
-    def results(self) -> Iterator[Ref]:
-        """Values to be computed in advance: those looked at, and those that no call uses."""
-        used = {ref for call in self.calls for ref in _refs(call.arguments)}
-        for k, call in enumerate(self.calls):
-            for output in range(call.outputs or 1):
-                ref = Ref(k, output)
-                if ref not in used or ref in self.read:
-                    yield ref
+    def results(self) -> list[Ref]:
+        """Values to be computed in advance: those looked at, and those that no call uses. Found
+        anew when something else has been looked at."""
+        read = self.read.copy()  # the caller's thread adds to it
+        seen = len(self.calls), len(read)
+        if self._results[0] != seen:
+            used = {ref for call in self.calls for ref in _refs(call.arguments)}
+            refs = (Ref(k, o) for k, call in enumerate(self.calls) for o in range(call.outputs or 1))
+            self._results = seen, [r for r in refs if r not in used or r in read]
+        return self._results[1]
 
     def export(self, nodes: list[Node]) -> None:
         """Make the tensors that the caller will ask for: what torch and NumPy do for that is a
@@ -343,7 +352,16 @@ class Replay:
             assert node is not None, "its call was made before"
             return wrap(node)
         if isinstance(kept, Items):
-            values = [self._thawed(v, shadows) for v in kept.values]
+            values = kept.likely
+            if not kept.is_constant:
+                values = tuple(
+                    [
+                        likely if likely is not _NOTHING else self._thawed(v, shadows)
+                        for likely, v in zip(kept.likely, kept.values, strict=True)
+                    ]
+                )
+            if kept.kind is tuple:
+                return values
             return slice(*values) if kept.kind is slice else kept.kind(values)
         value = kept.value
         if isinstance(value, Node):

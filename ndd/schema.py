@@ -114,11 +114,13 @@ class OpDef:
     sample: str = ""  # an example call for the docs and the tests
     public: Any = field(default=None, repr=False)
     known_calls: dict[Any, Any] = field(default_factory=dict, repr=False)
+    known_choices: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.data = tuple(p for p in self.params if p.kind == "data")
         self.variadic = any(p.variadic for p in self.data)
         self.others = tuple(p for p in self.params if p.kind != "data")
+        self.names = tuple(p.name for p in self.others)
         self.args = tuple(p for p in self.params if p.kind == "arg")
         self.geometry = tuple(p for p in self.params if p.kind == "geometry")
         self.statics = tuple(p for p in self.params if p.kind == "static")

@@ -14,12 +14,13 @@ from typing import Any, Literal, overload
 from .. import convert
 from ..batch import Batch
 from ..errors import user_site
+from ..fusion.graph import Array, Node
 from ..kernels.dtypes import DType
 from ..on_error import Ledger, Policy, SampleError, check_policy
 from ..replay import Recording
 from ..suggest import with_options_of
 from ..tensor import Tensor
-from .epoch import Bad, Epoch, Run, Sample, Samples, Sources, read_sample
+from .epoch import Bad, Epoch, Run, Sample, Samples, Sources, Table, read_sample
 from .order import LAST_BATCH, EpochPlan, Order, Position
 from .state import STATE_VERSION, ReaderState
 
@@ -305,9 +306,10 @@ class Reader:
             return ready
         indices, samples = run.next()
         try:
-            for slot, sample in enumerate(samples):
-                if isinstance(sample, Bad):
-                    indices[slot], samples[slot] = self._replaced(run, slot, sample)
+            if not isinstance(samples, Table):
+                for slot, sample in enumerate(samples):
+                    if isinstance(sample, Bad):
+                        indices[slot], samples[slot] = self._replaced(run, slot, sample)
             outputs = self._outputs(indices, samples, run.batch_size is not None)
         except Exception:
             # after an error the epoch goes on with the next batch, after Ctrl-C with this one
@@ -318,18 +320,22 @@ class Reader:
         self._position = run.plan.after(run.given)
         return outputs
 
-    def _outputs(self, indices: list[int], samples: list[Any], batch: bool) -> tuple[Any, ...]:
+    def _outputs(self, indices: list[int], samples: Sequence[Any], batch: bool) -> tuple[Any, ...]:
         names = Sources(self._data()[0], list(indices))
-        handles = []
-        for k, (dtype, packed) in enumerate(self.outputs):
-            arrays = [s[k] for s in samples]
-            if packed:
-                node = convert.copy_arrays(arrays, dtype, None, batch)
-            else:
-                node = convert.wrap_arrays(arrays, dtype, None, batch, external=False)
+        if batch and isinstance(samples, Table):
+            nodes = samples.nodes()
+        else:
+            nodes = [self._output(k, [s[k] for s in samples], batch) for k in range(len(self.outputs))]
+        for node in nodes:
             node.source_info = names
-            handles.append((Batch if batch else Tensor)._of(node))
-        return tuple(handles)
+        return tuple((Batch if batch else Tensor)._of(node) for node in nodes)
+
+    def _output(self, k: int, arrays: list[Array], batch: bool) -> Node:
+        """One of the outputs."""
+        dtype, packed = self.outputs[k]
+        if packed:
+            return convert.copy_arrays(arrays, dtype, None, batch)
+        return convert.wrap_arrays(arrays, dtype, None, batch, external=False)
 
     def _replaced(self, run: Run, slot: int, bad: Bad) -> tuple[int, Sample]:
         """What takes the place of a sample that could not be read, and its index."""

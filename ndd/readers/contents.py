@@ -6,11 +6,12 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..fusion.graph import Array
+from ..fusion.graph import Array, Storage
+from ..fusion.pipeline import address_of
 from ..kernels.memory import POOL
 
 # Files that are open at a time, and share a block of memory: a process may open 1024 or so.
@@ -27,29 +28,67 @@ def read_file(path: Path, read_ahead: bool = False) -> Array:
     return found
 
 
-def read_files(paths: Sequence[Path], read_ahead: bool = False) -> list[Array | Exception]:
-    """All bytes of each file, or why they cannot be read.
+class Place(NamedTuple):
+    """Where the bytes of a file are."""
+
+    block: Array  # which others share
+    begin: int
+    end: int
+
+
+class Contents(Sequence["Array | Exception"]):
+    """All bytes of each file, or why they cannot be read."""
+
+    def __init__(self, places: list[Place | Exception]) -> None:
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, k: Any) -> Any:
+        place = self._places[k]
+        if isinstance(place, Place):
+            return place.block[place.begin : place.end]
+        return Contents(place) if isinstance(place, list) else place
+
+    def storage(self) -> tuple[Storage, Array] | None:
+        """Where all files are, and their sizes; None if one of them could not be read."""
+        places = self._places
+        if any(isinstance(place, Exception) for place in places):
+            return None
+        blocks, begins, ends = zip(*places, strict=True)
+        owners = {id(block): block for block in blocks}
+        starts = {k: address_of(block) for k, block in owners.items()}
+        begin = np.array(begins, np.int64)
+        addresses = begin + np.array([starts[id(block)] for block in blocks], np.int64)
+        storage = Storage(addresses, list(owners.values()), dense=len(places) == 1)
+        return storage, np.array(ends, np.int64) - begin
+
+
+def read_files(paths: Sequence[Path], read_ahead: bool = False) -> Contents:
+    """The contents of files.
 
     Not mapped: a file that shrinks must not become a bus error. Files share memory, because a block
     for each would take nearly as long as reading it does.
     """
-    found: list[Array | Exception] = []
+    found: list[Place | Exception] = []
     for begin in range(0, len(paths), _GROUP):
-        group = paths[begin : begin + _GROUP]
-        try:
-            found += _read_group(group, read_ahead)
-        except MemoryError as error:  # which of them is too large?
-            found += [error] if len(group) == 1 else [_alone(path, read_ahead) for path in group]
-    return found
+        found += _read_group(paths[begin : begin + _GROUP], read_ahead)
+    return Contents(found)
 
 
-def _alone(path: Path, read_ahead: bool) -> Array | Exception:
-    return read_files([path], read_ahead)[0]
+def _read_group(paths: Sequence[Path], read_ahead: bool) -> list[Place | Exception]:
+    try:
+        return _read_together(paths, read_ahead)
+    except MemoryError as error:  # which of them is too large?
+        if len(paths) == 1:
+            return [error]
+        return [place for path in paths for place in _read_group([path], read_ahead)]
 
 
-def _read_group(paths: Sequence[Path], read_ahead: bool) -> list[Array | Exception]:
+def _read_together(paths: Sequence[Path], read_ahead: bool) -> list[Place | Exception]:
     opened: list[int] = []
-    found: list[Any] = []  # a place (descriptor, begin, end), later an array; or an error
+    found: list[Any] = []  # (descriptor, begin, end), later a Place; or an error
     end = 0
     try:
         for path in paths:
@@ -67,7 +106,7 @@ def _read_group(paths: Sequence[Path], read_ahead: bool) -> list[Array | Excepti
         for k, place in enumerate(found):
             if isinstance(place, tuple):
                 try:
-                    found[k] = whole[place[1] : _read(view, *place)]
+                    found[k] = Place(whole, place[1], _read(view, *place))
                 except OSError as error:
                     found[k] = error
     finally:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from ..fusion.graph import Array
+from ..fusion.graph import Array, Node
 from ..kernels import trace
 from ..progress import Bar, bar
 from ..replay import Recording, Tape
@@ -59,7 +60,17 @@ class Bad:
     cause: Exception
 
 
-Content = tuple[list[int], list[Sample | Bad]]  # indices and samples of a batch
+class Table(Sequence["Sample | Bad"]):
+    """Samples of a batch, all of them good, that lie side by side: what a reader gives is made of
+    them without looking at each (a batch of 64 files: 0.1 instead of 0.45 ms)."""
+
+    @abstractmethod
+    def nodes(self) -> list[Node]:
+        """The batch of each output."""
+
+
+# indices and samples of a batch; a list if some are bad, and may have to be replaced
+Content = tuple[list[int], Any]
 
 
 def read_sample(samples: Samples, index: int) -> Sample | Bad:
@@ -88,6 +99,8 @@ def read_batch(samples: Samples, indices: list[int]) -> Content:
     once = list(dict.fromkeys(indices))
     read_many = getattr(samples, "read_many", None)
     made = read_many(once) if read_many else [read_sample(samples, i) for i in once]
+    if len(once) == len(indices):
+        return indices, made
     found = dict(zip(once, made, strict=True))
     return indices, [found[i] for i in indices]
 
@@ -248,6 +261,6 @@ def _prepared(reader: weakref.ref[Reader], run: Run, number: int) -> tuple[Any, 
     if owner is None:
         return None
     indices, samples = run.peek(number)
-    if any(isinstance(sample, Bad) for sample in samples):
+    if not isinstance(samples, Table) and any(isinstance(sample, Bad) for sample in samples):
         return None  # what happens with it is up to the reader, in its turn
     return owner._outputs(indices, samples, run.batch_size is not None)
