@@ -479,7 +479,7 @@ _MAX_CHOICES = 1024  # kept per op: a seed may be another one in every call
 
 def _choices(op: OpDef, values: dict[str, Any]) -> dict[str, Any]:
     """All static arguments of a call. A combination that was there before is not checked again."""
-    given = tuple([values[p.name] for p in op.statics])
+    given = tuple([None if (v := values[p.name]) is p.default else v for p in op.statics])
     types = tuple(map(type, given))
     if not _PLAIN.issuperset(types):
         return {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
