@@ -250,7 +250,9 @@ class Recording:
         seen = len(self.calls), len(read)
         if self._results[0] != seen:
             used = {ref for call in self.calls for ref in _refs(call.arguments)}
-            refs = (Ref(k, o) for k, call in enumerate(self.calls) for o in range(call.outputs or 1))
+            refs = (
+                Ref(k, o) for k, call in enumerate(self.calls) for o in range(call.outputs or 1)
+            )
             self._results = seen, [r for r in refs if r not in used or r in read]
         return self._results[1]
 

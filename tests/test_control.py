@@ -758,6 +758,35 @@ def test_many_callers_share_a_pool_and_no_worker_index() -> None:
     assert counts.tolist() == [[60, 40, 20, 20, 20]] * 4
 
 
+@pytest.mark.parametrize("slow_worker", [0, 1])
+def test_the_next_call_does_not_wait_for_the_last_chunk(slow_worker: int) -> None:
+    pool = ThreadPool(2)
+    begun, slow_goes_on, second_ran = threading.Barrier(3), threading.Event(), threading.Event()
+    workers: list[int] = []
+
+    def first(chunk: int, worker: int) -> None:
+        begun.wait(10)  # each thread has one of the two chunks
+        if worker == slow_worker:
+            assert slow_goes_on.wait(10)
+
+    def second(chunk: int, worker: int) -> None:
+        workers.append(worker)
+        second_ran.set()
+
+    slow = threading.Thread(target=pool.parallel_for, args=(2, first))
+    slow.start()
+    begun.wait(10)
+    fast = threading.Thread(target=pool.parallel_for, args=(2, second))
+    fast.start()
+    assert second_ran.wait(10), "the thread that has nothing to do does nothing"
+    assert set(workers) == {1 - slow_worker}
+    slow_goes_on.set()
+    for thread in (slow, fast):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert len(workers) == 2
+
+
 def worker_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("ndd-worker")]
 

@@ -325,7 +325,9 @@ class Reader:
         if batch and isinstance(samples, Table):
             nodes = samples.nodes()
         else:
-            nodes = [self._output(k, [s[k] for s in samples], batch) for k in range(len(self.outputs))]
+            nodes = [
+                self._output(k, [s[k] for s in samples], batch) for k in range(len(self.outputs))
+            ]
         for node in nodes:
             node.source_info = names
         return tuple((Batch if batch else Tensor)._of(node) for node in nodes)
