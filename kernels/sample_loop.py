@@ -88,6 +88,7 @@ class Own(_Cells):
     free_future = auto()
     free_stream = auto()
     free_image = auto()
+    give_way = auto()  # to a thread that has no core
     # addresses of fields of `info` and `view`
     at_height = auto()
     at_width = auto()

@@ -151,6 +151,7 @@ class NativeDecoder:
         }  # fmt: skip
         for name, function in _FUNCTIONS.items():
             found[name] = _address(getattr(library, f"nvimgcodec{function}"))
+        found["give_way"] = _address(ctypes.CDLL(None).sched_yield)
         for name, cell in found.items():
             self._cells[Own[name]] = cell
 
