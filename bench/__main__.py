@@ -15,6 +15,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
+from docs import bench as table
+
 from . import (
     calls,
     constants,
@@ -75,6 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         report.write(rows, chosen.output)  # each time: a run that is broken off leaves what it has
         if not (chosen.quick or chosen.no_record):
             harness.record(part)
+            table.renew()
     if rows:
         print(f"\n{report.goal_table(rows)}\n\nreport, rows and plots are in {chosen.output}")
     return 0

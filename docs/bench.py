@@ -87,7 +87,7 @@ def block() -> str:
         f"Medians of interleaved rounds on {' and '.join(machines)}, from "
         f"[bench/results.csv](bench/results.csv), where the spreads are; × is how many times as "
         f"long\nthe other takes, * that other processes disturbed the run. The machine is a noisy "
-        f"virtual one: trust ratios, not times.\nRerun: `make bench`, then `python -m docs.bench` "
+        f"virtual one: trust ratios, not times.\nRerun: `make bench` "
         f"([how it is measured](bench/README.md)). **Nothing here was timed on a GPU.**"
     )
 
@@ -97,5 +97,10 @@ def rendered(text: str) -> str:
     return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{block()}\n{END}", text, flags=re.DOTALL)
 
 
-if __name__ == "__main__":
+def renew() -> None:
+    """Write the table of the newest measurements into the README."""
     README.write_text(rendered(README.read_text()))
+
+
+if __name__ == "__main__":
+    renew()
