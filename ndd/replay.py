@@ -181,6 +181,10 @@ class Nodes:
         found = self._held[ref.call + 1][ref.output]
         return found() if isinstance(found, weakref.ref) else found
 
+    def of(self, call: int) -> list[Node | None]:
+        """The results of a call; None for those that nobody holds any more."""
+        return [self.get(Ref(call, k)) for k in range(len(self._held[call + 1]))]
+
     def release(self, call: int) -> list[Node]:
         """The results of a call, which somebody else holds from now on."""
         nodes = self._held[call + 1]
@@ -225,10 +229,11 @@ class Recording:
         """Whether calls made now are made as those recorded."""
         return is_current(self.context, self.mode)
 
-    def mark(self, call: int, nodes: list[Node]) -> None:
-        """Note on nodes which call made them."""
+    def mark(self, call: int, nodes: Iterable[Node | None]) -> None:
+        """Note on nodes which call made them: the first one, if others return them, too."""
         for k, node in enumerate(nodes):
-            node.origin = (self, Ref(call, k))
+            if node is not None and (node.origin is None or node.origin[0] is not self):
+                node.origin = (self, Ref(call, k))
 
     def add(self, function: Callable[..., Any], arguments: tuple[Any, ...], result: Any) -> None:
         from .handle import Handle
@@ -373,7 +378,7 @@ class Replay:
     def results(self) -> list[Node]:
         """The values to compute."""
         found = (self._nodes.get(ref) for ref in self.recording.results())
-        return [n for n in found if n is not None]
+        return list(dict.fromkeys(n for n in found if n is not None))
 
     def take(self) -> tuple[Handle, ...]:
         """What the reader gives in this iteration."""
@@ -406,10 +411,7 @@ class Replay:
         recording.exported = {ref for ref in self.recording.exported if ref.call < self.cursor}
         recording.is_worthwhile = self.recording.is_worthwhile
         for call in range(-1, self.cursor):
-            for output in range(len(self._nodes._held[call + 1])):
-                node = self._nodes.get(Ref(call, output))
-                if node is not None:
-                    node.origin = (recording, Ref(call, output))
+            recording.mark(call, self._nodes.of(call))
 
 
 class Tape:

@@ -175,6 +175,18 @@ def test_tensors_are_made_in_advance(pictures: list[str]) -> None:
         assert np.array_equal(numbers.numpy(), np.stack(labels_wanted))
 
 
+def test_a_call_that_returns_its_input_did_not_make_it(pictures: list[str]) -> None:
+    """Else nobody would know, until the loop came there again, of what to make a tensor."""
+    calls = []
+    for number, (jpegs, labels) in enumerate(ndd.readers.File(files=pictures).next_epoch(SIZE)):
+        x = augmented(number, jpegs, labels)
+        calls.append(x._node.origin[1])
+        assert x.cpu()._node is x._node
+        calls.append(x._node.origin[1])
+        x.torch()
+    assert set(calls) == {calls[0]}
+
+
 def test_nothing_in_advance_for_a_loop_that_does_little(pictures: list[str]) -> None:
     reader = ndd.readers.File(files=pictures)
     for _, labels in reader.next_epoch(SIZE):
