@@ -65,7 +65,7 @@ format: $(VENV)/.test
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-# Installs the peers, measures for about half an hour, writes bench-report/ and appends to bench/results.csv.
+# Installs the peers, measures for about 40 minutes, writes bench-report/ and appends to bench/results.csv.
 # A short version: make bench BENCH_ARGS=--quick; one workload: BENCH_ARGS='train --rounds 3'; see bench/README.md.
 # A peer that does not import (torchvision where its build does not fit torch) is left out, with one line that says so;
 # add another build by hand with `$(PY) -m pip install --no-deps …`, so that torch stays as it is.
