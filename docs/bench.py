@@ -12,7 +12,7 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 ORACLES = ("oracle dynamic", "oracle")
 # Not what a user would compare with: a bound, a part of the work, another mode of ours.
 NOT_PEERS = ("copy", "decode only", "ndd")
-TITLES = {"20 op calls": "one of 20 op calls on 8 images of 4×4×3"}
+TITLES = {"one op call": "one op call on 8 images of 4×4×3"}
 NOT_SHOWN = ("batch ", "images ", "threads", "time ", "stall", "peak memory")
 FIRST = "ResNet-50"
 

@@ -102,12 +102,14 @@ class Executor:
             if node.storage is None and node.error is None:
                 self._flush(node)
 
-    def evaluate_all(self, nodes: list[Node]) -> None:
-        """Compute all of these values together; errors stay with the nodes."""
+    def evaluate_all(self, nodes: list[Node], then: Callable[[], None]) -> None:
+        """Compute all of these values together; errors stay with the nodes. Who waits for one of
+        them waits until `then` was called, too."""
         with self._running:
             pending = [n for n in nodes if n.storage is None and n.error is None]
             if pending:
                 self._run(pending)
+            then()
 
     def flush_all(self) -> None:
         """Run everything that is pending."""

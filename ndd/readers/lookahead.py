@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
@@ -59,10 +60,11 @@ class _State:
                 if made is None:
                     return
                 context, nodes, given = made
-                executor_of(context).evaluate_all(nodes)
-                self.recording.export([*given, *nodes])
+                # also for a caller that waits already, who would make the same tensors
+                export = partial(self.recording.export, [*given, *nodes])
+                executor_of(context).evaluate_all(nodes, export)
                 # else this frame keeps a batch alive until the next is made
-                del made, context, nodes, given
+                del made, context, nodes, given, export
         except Exception:
             return  # the caller meets it when it gets there
         finally:
