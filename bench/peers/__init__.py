@@ -13,7 +13,7 @@ STD = [58.395, 57.12, 57.375]
 SIZE = 224
 # Readers get every file so often that no epoch ends while somebody measures: the figures are of a
 # loop under way, and a loader with workers is not charged for filling its queues again.
-ENDLESS = 1 << 15  # a multiple of all batch sizes
+ENDLESS = 1 << 16  # a multiple of all batch sizes
 DALI = "nvidia.dali.experimental.dynamic"
 
 
