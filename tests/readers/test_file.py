@@ -693,6 +693,26 @@ def test_many_files_at_once(tmp_path):
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+@pytest.mark.parametrize("size", [1, 5, 150])
+def test_a_batch_is_made_of_places_in_few_blocks(tmp_path, size):
+    """Empty files, several blocks, a single sample; the batch outlives its reader."""
+    contents = [os.urandom(k * 37 % 500) for k in range(150)]
+    paths = [tmp_path / f"{k}" for k in range(150)]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    numbers = [k * k - 7 for k in range(150)]
+    reader = ndd.readers.File(files=paths, labels=numbers)
+    batches = list(reader.next_epoch(size))
+    del reader
+    gc.collect()
+    read = [np.asarray(t).tobytes() for data, _ in batches for t in data.tensors]
+    assert read == contents
+    assert [int(t.item()) for _, labels in batches for t in labels.tensors] == numbers
+    data, labels = batches[-1]
+    assert data.shape == [(len(c),) for c in contents[-size:]]
+    assert labels.torch().tolist() == [[n] for n in numbers[-size:]]
+
+
 def test_one_file_too_large_for_memory_is_one_bad_sample(files, tmp_path, monkeypatch):
     from ndd.readers import contents
 
