@@ -481,16 +481,16 @@ def _choices(op: OpDef, values: dict[str, Any]) -> dict[str, Any]:
     """All static arguments of a call. A combination that was there before is not checked again."""
     given = tuple([None if (v := values[p.name]) is p.default else v for p in op.statics])
     types = tuple(map(type, given))
-    if not _PLAIN.issuperset(types):
-        return {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
-    key = given, types  # True equals 1
-    found = op.known_choices.get(key)
-    if found is None:
-        found = {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
+    key = (given, types) if _PLAIN.issuperset(types) else None  # types: True equals 1
+    known = None if key is None else op.known_choices.get(key)
+    if known is not None:
+        return known.copy()
+    found = {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
+    if key is not None:
         if len(op.known_choices) >= _MAX_CHOICES:
             op.known_choices.clear()
-        op.known_choices[key] = found
-    return found.copy()
+        op.known_choices[key] = found.copy()
+    return found
 
 
 def _static(p: Param, value: Any) -> Any:

@@ -80,7 +80,6 @@ class Items(NamedTuple):
     # Of what is simply the same object nearly always: that object. Caches are cold when a loop
     # comes back from its work, and every object that a comparison looks at costs a miss.
     likely: tuple[Any, ...]
-    is_constant: bool  # then `likely` are all of the values
 
 
 class Constant(NamedTuple):
@@ -121,7 +120,7 @@ def frozen(value: Any, recording: Recording) -> Any:
 def _items(kind: type, values: Iterable[Any], recording: Recording) -> Items:
     kept = tuple(frozen(v, recording) for v in values)
     likely = tuple(k.value if _is_simple(k) else _NOTHING for k in kept)
-    return Items(kind, kept, likely, all(map(_is_simple, kept)))
+    return Items(kind, kept, likely)
 
 
 def _is_simple(kept: Any) -> bool:
@@ -359,16 +358,10 @@ class Replay:
             assert node is not None, "its call was made before"
             return wrap(node)
         if isinstance(kept, Items):
-            values = kept.likely
-            if not kept.is_constant:
-                values = tuple(
-                    [
-                        likely if likely is not _NOTHING else self._thawed(v, shadows)
-                        for likely, v in zip(kept.likely, kept.values, strict=True)
-                    ]
-                )
-            if kept.kind is tuple:
-                return values
+            values = [
+                likely if likely is not _NOTHING else self._thawed(v, shadows)
+                for likely, v in zip(kept.likely, kept.values, strict=True)
+            ]
             return slice(*values) if kept.kind is slice else kept.kind(values)
         value = kept.value
         if isinstance(value, Node):
