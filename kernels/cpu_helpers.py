@@ -69,10 +69,10 @@ def promise(names: Iterable[str]) -> None:
 @cache
 def function(name: str) -> Callable[[int, int, int], int]:
     """A helper of three numbers, to be called from Python."""
-    from .cpu_runtime import CpuKernel, link, machine
+    from .cpu_runtime import link, machine, native
 
     ensure([name], machine(), link)
-    return CpuKernel(name, Path(__file__), *_loaded[name]).run
+    return native(*_loaded[name])
 
 
 def _symbol(name: str) -> str:

@@ -15,7 +15,7 @@ import platform
 import threading
 import weakref
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from . import cpu, cpu_helpers, trace
 from .cache import cache_dir, digest, load_object, package_version, store_object, write_atomically
 from .spec import KernelSpec
 
-ENTRY = ctypes.CFUNCTYPE(
+_ENTRY = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
 # Characters of a kernel's name: profilers list it beside their numbers, on one line.
@@ -37,26 +37,24 @@ compile_count = 0  # how many kernels this process compiled; tests assert on it
 class CpuKernel:
     """A compiled kernel: `run(table_address, first_row, end_row)`."""
 
-    __slots__ = ("_engine", "_entry", "_ignored", "address", "name", "run", "source_path")
+    __slots__ = ("address", "name", "run", "source_path")
 
     def __init__(self, name: str, source_path: Path, engine: Any, address: int) -> None:
         self.name = name
         self.source_path = source_path
-        self._engine = engine  # owns the code
-        # Numba's native convention returns a status and takes two out-pointers before the
-        # arguments: the result (void) and the exception (our kernels raise none).
-        self._ignored = (ctypes.c_void_p * 2)()
         self.address = address
-        self._entry = ENTRY(address)
-        self.run = self._bind()
+        self.run = native(engine, address)
 
-    def _bind(self) -> Callable[[int, int, int], int]:
-        entry, ignored = self._entry, ctypes.addressof(self._ignored)
 
-        def run(table: int, begin: int, end: int) -> int:
-            return entry(ignored, ignored + 8, table, begin, end)
+def native(engine: Any, address: int) -> Callable[[int, int, int], int]:
+    """Native code as a function of three numbers, which owns all that a call needs.
 
-        return run
+    Numba's convention returns a status and takes two out-pointers before the arguments: the result
+    (void) and the exception (our kernels raise none). Both are written to.
+    """
+    entry: Any = _ENTRY(address)
+    entry.engine = engine  # owns the code
+    return partial(entry, ctypes.byref(ctypes.c_void_p()), ctypes.byref(ctypes.c_void_p()))
 
 
 def get_kernel(spec: KernelSpec) -> CpuKernel:

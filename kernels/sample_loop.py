@@ -8,7 +8,6 @@ cannot decode it leaves to Python, which also says what is wrong.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from enum import IntEnum, auto
 from functools import cache
@@ -107,15 +106,7 @@ def function() -> Callable[[int, int, int], int]:
     import llvmlite.binding as llvm
 
     from . import loop_ir
-    from .cpu_runtime import ENTRY, link, new_target
+    from .cpu_runtime import link, native, new_target
 
     module = llvm.parse_assembly(loop_ir.source())
-    engine, address = link(loop_ir.NAME, new_target().emit_object(module))
-    entry, ignored = ENTRY(address), (ctypes.c_void_p * 2)()  # see CpuKernel
-
-    def run(job: int, own: int, scratch: int) -> int:
-        assert engine is not None  # it owns the code
-        first = ctypes.addressof(ignored)
-        return entry(first, first + 8, job, own, scratch)
-
-    return run
+    return native(*link(loop_ir.NAME, new_target().emit_object(module)))

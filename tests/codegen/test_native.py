@@ -1,0 +1,60 @@
+"""Native code as Python functions: what a call writes to is there as long as the function is."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ndd.kernels import cpu_helpers, sample_loop
+from ndd.kernels.cpu_runtime import CpuKernel, link, machine, native
+
+PATTERN = 0x5A5A5A5A5A5A5A5A
+
+
+def headers() -> Callable[[int, int, int], int]:
+    """A helper, as Python calls it."""
+    return cpu_helpers.function.__wrapped__("jpeg_frames")
+
+
+def kernel() -> Callable[[int, int, int], int]:
+    """The function of a kernel that nobody keeps."""
+    headers()
+    return CpuKernel("jpeg_frames", Path(), *cpu_helpers._loaded["jpeg_frames"]).run
+
+
+@pytest.mark.parametrize("make", [headers, kernel, sample_loop.function.__wrapped__])
+def test_a_call_writes_to_memory_of_its_own(make: Callable[[], Callable[..., int]]) -> None:
+    """Once the first pointer led to memory that was freed: names of modules got holes of zeros."""
+    run = make()
+    gc.collect()
+    # as large as what once was freed, so that they lie where it was
+    others = [(ctypes.c_uint64 * 2)(PATTERN, PATTERN) for _ in range(5000)]
+    nothing = np.zeros(64, np.int64)  # no files; for the loop a job of no samples
+    address = nothing.ctypes.data
+    assert run(address, 0, address) == 0
+    assert all(list(other) == [PATTERN, PATTERN] for other in others)
+
+
+def test_a_function_keeps_its_code() -> None:
+    headers()
+    kept = cpu_helpers.load_object(
+        cpu_helpers.cache_dir() / "cpu" / f"helper_jpeg_frames.{machine()}.o", "jpeg_frames"
+    )
+    assert kept is not None
+    engine: Any
+    engine, address = link(*kept)
+    is_there = weakref.ref(engine)
+    run = native(engine, address)
+    del engine
+    gc.collect()
+    assert is_there() is not None
+    del run
+    gc.collect()
+    assert is_there() is None
