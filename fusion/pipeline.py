@@ -36,10 +36,10 @@ Places = list[int]
 Work = Callable[[int, int, Places], None]
 
 
-def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] = POOL.take) -> Storage:
+def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] | None = None) -> Storage:
     """Fresh memory for a batch: dense if all samples are alike, else each sample aligned."""
     offsets, nbytes, dense = shapes.packed(itemsize)
-    buffer = take(nbytes)
+    buffer = (take or POOL.take)(nbytes)
     return Storage(buffer.address + offsets, buffer, dense=dense)
 
 

@@ -40,22 +40,52 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(_own_cache, ignore_errors=True)
 
 
+GUARD, GUARD_BYTE = 64, 0xA7
+_overrun: list[str] = []
+
+
 @pytest.fixture(scope="session", autouse=True)
 def poisoned_memory() -> Iterator[None]:
-    """Fresh memory holds other rubbish each time, so that what was not written is not equal."""
+    """Fresh memory holds other rubbish each time, so that what was not written is not equal; and
+    lies between guards, because kernels do not check bounds."""
     from ndd.kernels.memory import Buffer, Pool
 
-    take = Pool.take
-    rubbish = itertools.cycle(range(0x51, 0xF1))
+    take, free = Pool.take, Buffer.__del__
+    rubbish = itertools.cycle(range(0x51, 0xA1))
+    untouched = bytes([GUARD_BYTE]) * GUARD
+    guarded: set[int] = set()
 
     def poisoned(self: Pool, nbytes: int) -> Buffer:
-        buffer = take(self, nbytes)
+        buffer = take(self, nbytes + 2 * GUARD)
+        ctypes.memset(buffer.address, GUARD_BYTE, GUARD)
+        buffer.address, buffer.nbytes = buffer.address + GUARD, nbytes
         ctypes.memset(buffer.address, next(rubbish), nbytes)
+        ctypes.memset(buffer.address + nbytes, GUARD_BYTE, GUARD)
+        guarded.add(buffer.address)
         return buffer
 
-    Pool.take = poisoned  # type: ignore[method-assign]
+    def checked(self: Buffer) -> None:
+        # what was taken before the tests has no guards
+        is_guarded = self.address in guarded
+        guarded.discard(self.address)
+        for place, name in ((-GUARD, "before"), (self.nbytes, "behind")):
+            if is_guarded and ctypes.string_at(self.address + place, GUARD) != untouched:
+                _overrun.append(f"something wrote {name} a buffer of {self.nbytes} bytes")
+        free(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pool, "take", poisoned)
+        patch.setattr(Buffer, "__del__", checked)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def intact_memory() -> Iterator[None]:
+    """No buffer that came back so far was written beyond its ends."""
     yield
-    Pool.take = take  # type: ignore[method-assign]
+    found = _overrun.copy()
+    _overrun.clear()
+    assert not found, found[0]
 
 
 @pytest.fixture(params=MODES)
