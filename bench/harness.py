@@ -23,6 +23,7 @@ RESULTS = Path(__file__).with_name("results.csv")
 MIN_SAMPLE_SECONDS = 0.25
 ROUNDS = 7
 ATTEMPTS = 3  # at a sample that nobody disturbs
+SETTLE_SECONDS = 5.0  # at most until all is quiet
 COLUMNS = ("date", "commit", "machine", "workload", "name", "value", "unit", "spread", "busy")
 PACKAGES = (
     "ndd-fusion", "numpy", "numba", "nvidia-nvimgcodec-cu12", "nvidia-dali-cuda120", "torch",
@@ -105,6 +106,7 @@ def _seconds(fn: Callable[[], object], calls: int) -> float:
 def undisturbed(take: Callable[[], float], process: int) -> tuple[float, bool]:
     """A sample, taken again if others used the machine meanwhile, and whether they still did."""
     for _ in range(ATTEMPTS):
+        _settle()
         before = _cpu_seconds(process)
         sample = take()
         after = _cpu_seconds(process)
@@ -114,10 +116,28 @@ def undisturbed(take: Callable[[], float], process: int) -> tuple[float, bool]:
     return sample, busy
 
 
+def _settle() -> None:
+    """Wait until nobody computes: who was measured last may be making batches that nobody will ask
+    for soon (SPDL up to 16 of them), at the expense of whoever comes next, which is always the
+    same one."""
+    deadline = time.perf_counter() + SETTLE_SECONDS
+    used = _used_seconds()
+    while time.perf_counter() < deadline:
+        time.sleep(0.1)
+        before, used = used, _used_seconds()
+        if used - before <= 0.01:  # what the system counts in
+            return
+
+
+def _used_seconds() -> float:
+    """CPU time of everybody, other virtual machines included."""
+    total = psutil.cpu_times()
+    return float(total.user + total.system + total.nice + total.steal)
+
+
 def _cpu_seconds(process: int) -> tuple[float, float]:
     """The time, and the CPU time of everybody but `process` and its children."""
-    total = psutil.cpu_times()
-    used = total.user + total.system + total.nice + total.steal  # steal: of other machines
+    used = _used_seconds()
     root = psutil.Process(process)
     for p in (root, *root.children(recursive=True)):
         times = p.cpu_times()
