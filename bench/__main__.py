@@ -55,9 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", help=", ".join([*WORKLOADS, "soak", *TUNING]))
     parser.add_argument("--quick", action="store_true", help="few peers, short rounds, no record")
-    parser.add_argument(
-        "--rounds", type=int, help="7, with --quick 3; eval and train take twice as many without it"
-    )
+    parser.add_argument("--rounds", type=int, help="7 (eval, train: twice as many), --quick: 3")
     parser.add_argument("--peers", default="", help="parts of names: 'opencv,fused decode'")
     parser.add_argument("--minutes", type=float, default=10.0, help="of `soak`")
     parser.add_argument("--output", type=Path, default=Path("bench-report"), help="folder")

@@ -40,7 +40,7 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(_own_cache, ignore_errors=True)
 
 
-GUARD, GUARD_BYTE = 64, 0xA7
+GUARD, GUARD_BYTE = 64, 0x3C
 _overrun: list[str] = []
 
 
@@ -51,7 +51,7 @@ def poisoned_memory() -> Iterator[None]:
     from ndd.kernels.memory import Buffer, Pool
 
     take, free = Pool.take, Buffer.__del__
-    rubbish = itertools.cycle(range(0x51, 0xA1))
+    rubbish = itertools.cycle(range(0x51, 0xF1))
     untouched = bytes([GUARD_BYTE]) * GUARD
     guarded: set[int] = set()
 
