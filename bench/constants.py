@@ -1,9 +1,9 @@
-"""The measurements behind the tuned constants of fusion/executor.py and fusion/passes.py.
+"""The measurements behind the tuned constants of fusion/run/executor.py and fusion/plan/passes.py.
 
 `python -m bench constants` runs all of them, `python -m bench.constants window` one. Variants of a
 constant are timed in turn, the order rotated every round, and medians are compared: on a busy
 machine only the ratios within one table mean something. What needs one thread only is measured in
-its CPU time. (kernels/cpu.py: see bench/tabulate.py.)
+its CPU time. (kernels/cpu/render.py: see bench/tabulate.py.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 import ndd
-from ndd.fusion import executor, passes, plan
+from ndd.fusion.plan import passes
+from ndd.fusion.plan import planner as plan
+from ndd.fusion.run import executor
 
 ROUNDS = 9
 
@@ -50,7 +52,7 @@ def forget_plans() -> None:
     plan._records.clear()
 
 
-# -- fusion/executor.py: WINDOW_SECONDS, NEW_PROGRAM_SECONDS -------------------------------------
+# -- fusion/run/executor.py: WINDOW_SECONDS, NEW_PROGRAM_SECONDS ---------------------------------
 
 
 def chain(x: Any, between: Callable[[], None]) -> Any:
@@ -166,7 +168,7 @@ def new_program() -> None:
             )
 
 
-# -- fusion/passes.py: MAX_GROUP_NODES, RECOMPUTE_COST -------------------------------------------
+# -- fusion/plan/passes.py: MAX_GROUP_NODES, RECOMPUTE_COST ---------------------------------------
 
 GROUP = """
 import sys, time

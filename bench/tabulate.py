@@ -1,4 +1,4 @@
-"""When a table of 256 entries beats computing: the two constants of kernels/cpu.py.
+"""When a table of 256 entries beats computing: the two constants of kernels/cpu/render.py.
 
 Prints ns per element of a u8 → f32 chain of growing length, computed and looked up, and the number
 of elements at which filling the table has paid off.
@@ -12,10 +12,11 @@ from statistics import median
 
 import numpy as np
 
-from ndd.kernels import cpu, cpu_runtime
-from ndd.kernels import dtypes as dt
-from ndd.kernels import expr as ex
-from ndd.kernels.spec import Access, KernelSpec
+from ndd.kernels.cpu import render as cpu
+from ndd.kernels.cpu import runtime as cpu_runtime
+from ndd.kernels.ir import dtypes as dt
+from ndd.kernels.ir import expr as ex
+from ndd.kernels.ir.spec import Access, KernelSpec
 
 N = 224 * 224 * 3
 ROUNDS, SAMPLES = 15, 32
@@ -23,7 +24,7 @@ ROUNDS, SAMPLES = 15, 32
 
 def chain(length: int, gamma: bool) -> KernelSpec:
     """`length` multiply-adds on one byte, optionally a power."""
-    from ndd.kernels import mathlib
+    from ndd.kernels.ir import mathlib
 
     v = ex.cast(ex.Expr("load", dt.uint8, attr=0), dt.float32)
     a = ex.Expr("load", dt.float32, attr=1)

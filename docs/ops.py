@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))  # mkdocs runs hooks without the folder they are s
 
 import ndd  # noqa: E402
 from ndd.cli import gallery  # noqa: E402
-from ndd.schema import OPS, REQUIRED, OpDef, Param, type_text  # noqa: E402
+from ndd.core.schema import OPS, REQUIRED, OpDef, Param, type_text  # noqa: E402
 
 # Families in order: title, and the modules of ndd/ops that belong to it.
 FAMILIES = {

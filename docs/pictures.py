@@ -20,7 +20,7 @@ from pathlib import Path
 from PIL import Image
 
 import ndd
-from ndd.demo import augment, synthetic_photo
+from ndd.tools.demo import augment, synthetic_photo
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ndd.codec import nvimgcodec
+from ndd.codecs.image.decode import nvimgcodec
 
 CLASSES = ("across", "discs", "upright")  # sorted, as readers number them
 

@@ -18,21 +18,12 @@ from . import (
     transforms,
     types,
 )
-from .batch import Batch, as_batch, batch
-from .context import (
-    EvalContext,
-    EvalMode,
-    get_current_stream,
-    get_default_stream,
-    get_num_threads,
-    set_current_stream,
-    set_default_stream,
-    set_num_threads,
-)
-from .device import Device, device
-from .explain import explain
-from .external_source import ExternalSource
-from .kernels.dtypes import (
+from .core.batch import Batch, as_batch, batch
+from .core.suggestions import missing, suggest_names
+from .core.tensor import Tensor, as_tensor, tensor
+from .kernels.common.threads import ThreadPool
+from .kernels.gpu.streams import Stream, stream
+from .kernels.ir.dtypes import (
     DataType,
     DType,
     ImageType,
@@ -52,11 +43,13 @@ from .kernels.dtypes import (
     uint32,
     uint64,
 )
-from .kernels.dtypes import bool_ as bool
-from .kernels.streams import Stream, stream
-from .kernels.threads import ThreadPool
-from .ops.boxes import bb_flip, bbox_paste, bbox_rotate
-from .ops.color import (
+from .kernels.ir.dtypes import bool_ as bool
+from .ops.boxes.bounding_boxes import bb_flip, bbox_paste, bbox_rotate
+from .ops.geometry.crops import crop, flip, pad, slice, transpose
+from .ops.geometry.normalize import crop_mirror_normalize, erase
+from .ops.geometry.paste import multi_paste, paste
+from .ops.images.decode import imread, peek_image_shape
+from .ops.pointwise.color import (
     brightness,
     brightness_contrast,
     color_space_conversion,
@@ -66,8 +59,16 @@ from .ops.color import (
     hue,
     saturation,
 )
-from .ops.conversion import cast, cast_like, copy
-from .ops.creation import (
+from .ops.pointwise.conversion import cast, cast_like, copy
+from .ops.pointwise.masks import coord_flip, coord_transform, grid_mask, lookup_table, one_hot
+from .ops.random.crop import random_crop_generator, random_resized_crop
+from .ops.random.draws import batch_permutation
+from .ops.random.roi_crop import roi_random_crop
+from .ops.resample.displace import jitter, sphere, water
+from .ops.resample.merging import fusion_options
+from .ops.resample.resize import resize, resize_crop_mirror, tensor_resize
+from .ops.resample.warp import rotate, warp_affine
+from .ops.shape.creation import (
     element_extract,
     full,
     full_like,
@@ -78,34 +79,33 @@ from .ops.creation import (
     zeros,
     zeros_like,
 )
-from .ops.decoders import imread, peek_image_shape
-from .ops.displace import jitter, sphere, water
-from .ops.geometry import crop, flip, pad, slice, transpose
-from .ops.masks import coord_flip, coord_transform, grid_mask, lookup_table, one_hot
-from .ops.merging import fusion_options
-from .ops.normalize import crop_mirror_normalize, erase
-from .ops.paste import multi_paste, paste
-from .ops.random_crop import random_crop_generator, random_resized_crop
-from .ops.random_ops import batch_permutation
-from .ops.resize import resize, resize_crop_mirror, tensor_resize
-from .ops.roi_random_crop import roi_random_crop
-from .ops.shapes import cat, expand_dims, reinterpret, reshape, squeeze, stack
-from .ops.warp import rotate, warp_affine
-from .suggest import missing, suggest_names
-from .tensor import Tensor, as_tensor, tensor
+from .ops.shape.shapes import cat, expand_dims, reinterpret, reshape, squeeze, stack
+from .readers.external_source import ExternalSource
+from .runtime.context import (
+    EvalContext,
+    EvalMode,
+    get_current_stream,
+    get_default_stream,
+    get_num_threads,
+    set_current_stream,
+    set_default_stream,
+    set_num_threads,
+)
+from .runtime.device import Device, device
+from .tools.explain import explain
 
 __version__ = "0.1.0"
 
 # Seldom used, imported on first use so that `import ndd` stays quick: name → module.
 _LAZY: dict[str, str] = {
-    "kernel_report": ".roofline",
-    "memory_stats": ".memory",
-    "nvtx": ".profiling",
-    "profile": ".profiling",
-    "report": ".profiling",
-    "set_memory_limit": ".memory",
-    "show": ".showing",
-    "warmup": ".warming",
+    "kernel_report": ".tools.roofline",
+    "memory_stats": ".runtime.memory",
+    "nvtx": ".tools.profiling",
+    "profile": ".tools.profiling",
+    "report": ".tools.profiling",
+    "set_memory_limit": ".runtime.memory",
+    "show": ".tools.showing",
+    "warmup": ".loop.warmup",
 }
 
 

@@ -25,10 +25,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .context import EvalContext
 from .readers.base import Reader
 from .readers.state import ReaderState
-from .rng import RNG, State
+from .runtime.context import EvalContext
+from .runtime.rng import RNG, State
 
 __all__ = ["Checkpoint", "current"]
 

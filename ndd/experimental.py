@@ -9,9 +9,12 @@
 from __future__ import annotations
 
 from . import decoders  # noqa: F401  (the old name of it)
-from .ops import perspective, resize  # noqa: F401  (its ops are collected below)
-from .ops.decoders import peek_image_shape  # noqa: F401
-from .schema import OPS
+from .core.schema import OPS
+from .ops.images.decode import peek_image_shape  # noqa: F401
+from .ops.resample import (
+    perspective,  # noqa: F401  (its ops are collected below)
+    resize,  # noqa: F401  (its ops are collected below)
+)
 
 _PREFIX = "experimental."
 

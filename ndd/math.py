@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .ops.arithmetic import MATH, Function, apply
+from .ops.pointwise.arithmetic import MATH, Function, apply
 
 _PARAMETERS = {
     "atan2": ("x", "y"), "clamp": ("value", "lo", "hi"), "fpow": ("base", "exponent"),

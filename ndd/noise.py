@@ -9,6 +9,6 @@
 
 from __future__ import annotations
 
-from .ops.noise import gaussian, salt_and_pepper, shot
+from .ops.random.noises import gaussian, salt_and_pepper, shot
 
 __all__ = ["gaussian", "salt_and_pepper", "shot"]

@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from .ops.random_ops import beta, choice, coin_flip, normal, uniform
-from .rng import RNG, get_default_rng, set_seed
+from .ops.random.draws import beta, choice, coin_flip, normal, uniform
+from .runtime.rng import RNG, get_default_rng, set_seed
 
 __all__ = [
     "RNG",

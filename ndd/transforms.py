@@ -8,6 +8,6 @@
 
 from __future__ import annotations
 
-from .ops.transforms import combine, crop, rotation, scale, shear, translation
+from .ops.boxes.affine_matrices import combine, crop, rotation, scale, shear, translation
 
 __all__ = ["combine", "crop", "rotation", "scale", "shear", "translation"]

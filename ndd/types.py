@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from .kernels.dtypes import DALIDataType, DALIImageType, DALIInterpType
+from .kernels.ir.dtypes import DALIDataType, DALIImageType, DALIInterpType
 
 for _enum in (DALIDataType, DALIImageType, DALIInterpType):
     globals().update(_enum.__members__)

@@ -10,10 +10,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from .batch import Batch
-from .device import Device
-from .kernels.dtypes import DALIDataType, DALIImageType, DALIInterpType, DType
-from .tensor import Tensor
+from .core.batch import Batch
+from .core.tensor import Tensor
+from .kernels.ir.dtypes import DALIDataType, DALIImageType, DALIInterpType, DType
+from .runtime.device import Device
 
 __all__ = [
     "Array",

@@ -48,7 +48,7 @@ _overrun: list[str] = []
 def poisoned_memory() -> Iterator[None]:
     """Fresh memory holds other rubbish each time, so that what was not written is not equal; and
     lies between guards, because kernels do not check bounds."""
-    from ndd.kernels.memory import Buffer, Pool
+    from ndd.kernels.common.buffers import Buffer, Pool
 
     take, free = Pool.take, Buffer.__del__
     rubbish = itertools.cycle(range(0x51, 0xF1))

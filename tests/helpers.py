@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import convert
-from ndd.call import wrap
-from ndd.fusion import build, plan, single
-from ndd.fusion.graph import Site
-from ndd.fusion.run import Run
-from ndd.handle import executor_of, finish_call
-from ndd.kernels import cpu_runtime
+from ndd.core import convert
+from ndd.core.call import wrap
+from ndd.core.handle import executor_of, finish_call
+from ndd.fusion.graph import build
+from ndd.fusion.graph.node import Site
+from ndd.fusion.plan import planner as plan
+from ndd.fusion.run import single
+from ndd.fusion.run.execution import Run
+from ndd.kernels.cpu import runtime as cpu_runtime
 
 ROOT = Path(__file__).parents[1]
 SHAPES = ((5, 7, 3), (4, 9, 3), (8, 3, 3))

@@ -127,7 +127,7 @@ def test_another_process_compiles_helpers_meanwhile(tmp_path: Path) -> None:
 
 
 def test_no_process_if_it_is_switched_off_or_of_no_use(tmp_path: Path, monkeypatch: Any) -> None:
-    from ndd.kernels import ahead
+    from ndd.kernels.cpu import ahead
 
     started: list[Any] = []
     monkeypatch.setattr(ahead.subprocess, "Popen", lambda *a, **k: started.append(a))

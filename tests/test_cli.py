@@ -10,7 +10,7 @@ import pytest
 
 import ndd
 from ndd.cli import bench, gallery, info, main
-from ndd.schema import OPS
+from ndd.core.schema import OPS
 from tests.test_seeing import Page, pixels
 
 
@@ -89,7 +89,7 @@ def test_explain_runs_a_script_and_prints_its_plans(tmp_path, capsys):
     before = list(sys.argv), list(sys.path)
     page = tmp_path / "plans.html"
     assert main(["explain", "--source", "--html", str(page), str(script), "a", "--b"]) == 4
-    assert (sys.argv, sys.path) == before and not ndd.fusion.executor.observers
+    assert (sys.argv, sys.path) == before and not ndd.fusion.run.executor.observers
     text = capsys.readouterr().out
     assert "['a', '--b'] beside 60" in text
     assert re.search(

@@ -18,8 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ndd import context as context_module
-from ndd.context import (
+from ndd.kernels.common import threads
+from ndd.kernels.common.threads import ThreadPool, cgroup_cpu_quota, default_num_threads
+from ndd.kernels.gpu import env as gpu_env
+from ndd.kernels.gpu.streams import CREATE_NEW, Event, Stream, stream
+from ndd.runtime import context as context_module
+from ndd.runtime.context import (
     EvalContext,
     EvalMode,
     current_context,
@@ -31,10 +35,7 @@ from ndd.context import (
     set_default_stream,
     set_num_threads,
 )
-from ndd.device import Device, device
-from ndd.kernels import gpu_env, threads
-from ndd.kernels.streams import CREATE_NEW, Event, Stream, stream
-from ndd.kernels.threads import ThreadPool, cgroup_cpu_quota, default_num_threads
+from ndd.runtime.device import Device, device
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -14,8 +14,8 @@ import docs.bench as docs_bench
 import docs.names as docs_names
 import docs.ops as docs_ops
 import ndd
-from ndd import stubs
-from ndd.schema import OPS
+from ndd.core.schema import OPS
+from ndd.tools import stubs
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -174,7 +174,7 @@ def test_contributing_example_works_as_written():
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
     import inspect
 
-    from ndd.ops import color
+    from ndd.ops.pointwise import color
 
     source = inspect.cleandoc("\n" + block)
     try:
@@ -191,7 +191,7 @@ def test_stubs_are_current():
     found = stubs.render()
     assert len(found) > 8
     for path, text in found.items():
-        assert path.read_text() == text, f"{path.name} is old; run: python -m ndd.stubs"
+        assert path.read_text() == text, f"{path.name} is old; run: python -m ndd.tools.stubs"
 
 
 def test_every_op_documents_its_parameters():

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import roofline
-from ndd.kernels import cubin
-from ndd.kernels.gpu_runtime import COMPUTED_BLOCK, Variant
-from ndd.roofline import GPUS, TAP_OPERATIONS, Gpu
+from ndd.kernels.gpu import cubin
+from ndd.kernels.gpu.runtime import COMPUTED_BLOCK, Variant
+from ndd.tools import roofline
+from ndd.tools.roofline import GPUS, TAP_OPERATIONS, Gpu
 
 pytestmark = pytest.mark.gpu
 SHAPES = [(16, 12, 3), (10, 30, 3)]

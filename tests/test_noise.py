@@ -10,7 +10,8 @@ import pytest
 from scipy import special, stats
 
 import ndd
-from ndd.kernels import distributions, interp
+from ndd.kernels.ir import distributions
+from ndd.kernels.ir import interpreter as interp
 from tests.conformance.modes import error_everywhere, same_everywhere
 from tests.conformance.oracle import check
 from tests.decoders.fixtures import encoded, photo

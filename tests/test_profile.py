@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import profiling
-from ndd.context import current_context
-from ndd.fusion.plan import make_plan
-from ndd.fusion.program import collect
-from ndd.handle import executor_of
-from ndd.kernels import nvtx_ranges, trace
-from ndd.kernels.cpu_runtime import MAX_NAME, kernel_file, shortened
-from ndd.profiling import Event, overlap, own_pieces, summarise, union
+from ndd.core.handle import executor_of
+from ndd.fusion.plan.planner import make_plan
+from ndd.fusion.plan.program import collect
+from ndd.kernels.common import nvtx_ranges, trace
+from ndd.kernels.cpu.runtime import MAX_NAME, kernel_file, shortened
+from ndd.runtime.context import current_context
+from ndd.tools import profiling
+from ndd.tools.profiling import Event, overlap, own_pieces, summarise, union
 from tests.decoders.fixtures import encoded, photo
 from tests.helpers import forget_plans, run_python
 
@@ -58,7 +58,7 @@ def train(photos: list[str], alpha: float) -> str:
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernel is in memory: all are compiled, or loaded from disk."""
-    from ndd.kernels import cpu_runtime
+    from ndd.kernels.cpu import runtime as cpu_runtime
 
     forget_plans(monkeypatch)
     monkeypatch.setattr(cpu_runtime, "_kernels", {})
@@ -133,7 +133,7 @@ def test_groups_are_those_of_explain() -> None:
 def test_a_single_call_is_recorded_on_its_short_way() -> None:
     x = ndd.batch([np.zeros((4, 4), np.float32)] * 5)
     with ndd.EvalMode.deferred:
-        for _ in range(2):  # the second one takes the short way (fusion/single.py)
+        for _ in range(2):  # the second one takes the short way (fusion/run/single.py)
             with ndd.profile() as p:
                 (x + 1.0).evaluate()
             (launch,) = (e for e in p.events if e.category == "launch")

@@ -13,15 +13,16 @@ import pytest
 from scipy import stats
 
 import ndd
-from ndd import convert
-from ndd.call import wrap
-from ndd.fusion import build
-from ndd.fusion.graph import Shapes
-from ndd.kernels import dtypes as dt
-from ndd.kernels import expr as ex
-from ndd.kernels import interp, philox
-from ndd.ops.random_crop import crop_windows, largest_window
-from ndd.ops.window import on_device
+from ndd.core import convert
+from ndd.core.call import wrap
+from ndd.fusion.graph import build
+from ndd.fusion.graph.node import Shapes
+from ndd.kernels.ir import dtypes as dt
+from ndd.kernels.ir import expr as ex
+from ndd.kernels.ir import interpreter as interp
+from ndd.kernels.ir import philox
+from ndd.ops.geometry.window import on_device
+from ndd.ops.random.crop import crop_windows, largest_window
 from tests.conformance.modes import error_everywhere, same_everywhere
 from tests.helpers import arrays, kernels, nothing_compiled
 

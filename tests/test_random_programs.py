@@ -77,7 +77,7 @@ MANY = int(
 @pytest.fixture
 def reference_kernels(monkeypatch):
     """Kernels run in NumPy; plans made meanwhile are forgotten, as they hold them."""
-    from ndd.kernels import cpu_runtime
+    from ndd.kernels.cpu import runtime as cpu_runtime
     from tests.reference.kernels import ReferenceKernel
 
     forget_plans(monkeypatch)
@@ -107,7 +107,7 @@ def test_fusion_is_exact_in_the_reference(reference_kernels, data: st.DataObject
 @pytest.mark.slow
 def test_compiled_kernels_equal_the_reference() -> None:
     """The same programs through Numba and through NumPy: the code generator against the meaning."""
-    from ndd.kernels import cpu_runtime
+    from ndd.kernels.cpu import runtime as cpu_runtime
     from tests.reference.kernels import ReferenceKernel
 
     draw = random.Random(11)

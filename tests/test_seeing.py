@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import diagram, picture
-from ndd.explain import size_text
-from ndd.progress import Counter, progress
+from ndd.tools import diagram, picture
+from ndd.tools.explain import size_text
+from ndd.tools.progress import Counter, progress
 from tests.helpers import ragged, samples, worker_held
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.kernels.memory import POOL
+from ndd.kernels.common.buffers import POOL
 from tests import programs
 from tests.helpers import arrays, assert_same, counted_runs
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import ndd
-from ndd import stubs
-from ndd.kernels import dtypes as dt
+from ndd.core.schema import OPS, REQUIRED
+from ndd.kernels.ir import dtypes as dt
 from ndd.readers.files import FILE_FILTERS
-from ndd.schema import OPS, REQUIRED
+from ndd.tools import stubs
 
 MODULES = [ndd, *(getattr(ndd, n) for n in ndd.__all__ if isinstance(getattr(ndd, n), type(ndd)))]
 

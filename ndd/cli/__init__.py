@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         return info()
     if chosen.command == "demo":
-        from ..demo import main as demo
+        from ..tools.demo import main as demo
 
         demo(chosen.output, chosen.seconds)
         return 0

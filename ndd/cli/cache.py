@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..explain import counted
-from ..kernels.cache import cache_dir
+from ..kernels.common.disk_cache import cache_dir
+from ..tools.explain import counted
 
 
 def kernel_files() -> list[Path]:

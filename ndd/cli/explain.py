@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..context import EvalContext
-from ..explain import Explanation, counted, describe
-from ..fusion import executor
-from ..fusion.program import Program, Report
+from ..fusion.plan.program import Program, Report
+from ..fusion.run import executor
+from ..runtime.context import EvalContext
+from ..tools.explain import Explanation, counted, describe
 
 
 class Ran:

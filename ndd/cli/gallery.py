@@ -11,11 +11,11 @@ import numpy as np
 
 import ndd
 
-from ..demo import synthetic_photo
-from ..explain import counted
-from ..progress import progress
-from ..schema import OPS, REQUIRED, OpDef
-from ..showing import Picture, show
+from ..core.schema import OPS, REQUIRED, OpDef
+from ..tools.demo import synthetic_photo
+from ..tools.explain import counted
+from ..tools.progress import progress
+from ..tools.showing import Picture, show
 
 HEIGHT, WIDTH, PHOTOS = 120, 160, 3
 RNG = "rng=ndd.random.RNG(seed=1)"

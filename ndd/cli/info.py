@@ -11,8 +11,8 @@ import numpy as np
 
 import ndd
 
-from ..kernels.cache import cache_dir, package_version
-from ..kernels.gpu_env import driver_device_count, simulating
+from ..kernels.common.disk_cache import cache_dir, package_version
+from ..kernels.gpu.env import driver_device_count, simulating
 from .cache import cache_size
 
 PACKAGE = "ndd-fusion"
@@ -67,7 +67,7 @@ def _gpu() -> str:
 
 def _codecs() -> str:
     """The formats of which a small picture could be encoded and decoded just now."""
-    from ..imgcodec import nvimgcodec
+    from ..codecs.image.nvimgcodec import nvimgcodec
 
     try:
         library = nvimgcodec()

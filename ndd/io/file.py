@@ -7,12 +7,12 @@ from typing import Any, overload
 
 import numpy as np
 
-from .. import convert
-from ..batch import Batch, as_batch
-from ..errors import user_site
-from ..kernels import dtypes as dt
+from ..core import convert
+from ..core.batch import Batch, as_batch
+from ..core.errors import user_site
+from ..core.tensor import Tensor, as_tensor
+from ..kernels.ir import dtypes as dt
 from ..readers.contents import read_file
-from ..tensor import Tensor, as_tensor
 
 __all__ = ["read"]
 

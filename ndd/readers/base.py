@@ -11,15 +11,15 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
-from .. import convert
-from ..batch import Batch
-from ..errors import user_site
-from ..fusion.graph import Array, Node
-from ..kernels.dtypes import DType
-from ..on_error import Ledger, Policy, SampleError, check_policy
-from ..replay import Recording
-from ..suggest import with_options_of
-from ..tensor import Tensor
+from ..codecs.on_error import Ledger, Policy, SampleError, check_policy
+from ..core import convert
+from ..core.batch import Batch
+from ..core.errors import user_site
+from ..core.suggestions import with_options_of
+from ..core.tensor import Tensor
+from ..fusion.graph.node import Array, Node
+from ..kernels.ir.dtypes import DType
+from ..loop.replay import Recording
 from .epoch import Bad, Epoch, Run, Sample, Samples, Sources, Table, read_sample
 from .order import LAST_BATCH, EpochPlan, Order, Position
 from .state import STATE_VERSION, ReaderState

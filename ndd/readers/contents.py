@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..fusion.graph import Array, Storage
-from ..fusion.pipeline import address_of
-from ..kernels.memory import POOL
+from ..fusion.graph.node import Array, Storage
+from ..fusion.run.pipeline import address_of
+from ..kernels.common.buffers import POOL
 
 # Files that are open at a time, and share a block of memory: a process may open 1024 or so.
 _GROUP = 64

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from ..fusion.graph import Array, Node
-from ..kernels import trace
-from ..progress import Bar, bar
-from ..replay import Recording, Tape
-from .lookahead import Lookahead
+from ..fusion.graph.node import Array, Node
+from ..kernels.common import trace
+from ..loop.lookahead import Lookahead
+from ..loop.replay import Recording, Tape
+from ..tools.progress import Bar, bar
 from .order import EpochPlan
 from .read_ahead import ReadAhead
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import convert
-from ..fusion.graph import Array, Node, Shapes, Storage, source
-from ..kernels import dtypes as dt
+from ..core import convert
+from ..fusion.graph.node import Array, Node, Shapes, Storage, source
+from ..kernels.ir import dtypes as dt
 from . import listing
 from .base import Reader
 from .contents import Contents, read_file, read_files

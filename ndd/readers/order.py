@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..kernels import philox
+from ..kernels.ir import philox
 
 Array = np.ndarray[Any, Any]
 LAST_BATCH = ("wrap", "pad", "partial", "drop")

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..kernels import trace
+from ..kernels.common import trace
 
 # One batch of files from a slow disk; what takes longer at exit is abandoned.
 EXIT_JOIN_SECONDS = 5.0

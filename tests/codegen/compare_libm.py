@@ -11,8 +11,8 @@ import ctypes.util
 import numba
 import numpy as np
 
-from ndd.kernels import dtypes as dt
-from ndd.kernels import mathlib
+from ndd.kernels.ir import dtypes as dt
+from ndd.kernels.ir import mathlib
 from tests.codegen.test_mathlib import leaf, run
 
 STEP = 1 << 24

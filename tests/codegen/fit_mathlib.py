@@ -1,4 +1,4 @@
-"""Where the coefficients of kernels/mathlib/coefficients.py come from: prints them, with the error of each fit.
+"""Where the coefficients of kernels/ir/mathlib/coefficients.py come from: prints them, with the error of each fit.
 
 Every polynomial interpolates its function, in 60 digits, at the Chebyshev nodes of its interval,
 which is within a factor of two of the best polynomial of that degree. Only the *_LIBM ones are the

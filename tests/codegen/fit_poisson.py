@@ -1,4 +1,4 @@
-"""Where the polynomials of kernels/distributions.py come from: prints them, with the error of the fit.
+"""Where the polynomials of kernels/ir/distributions.py come from: prints them, with the error of the fit.
 
 With w normal and s = w / √rate, the quantile of a Poisson distribution (the number x for which
 gammaincc(x, rate) is the probability below w; its whole part is the Poisson number) is
@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from ndd.kernels.distributions import FEW, C, D, P
+from ndd.kernels.ir.distributions import FEW, C, D, P
 
 TERMS = (len(P), len(C), len(D))
 W = 6.8  # more than any normal number of 32 bits

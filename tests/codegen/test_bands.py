@@ -1,4 +1,4 @@
-"""Columns of eight rows summed up at once (kernels/numba_band.py): the same bits as row by row."""
+"""Columns of eight rows summed up at once (kernels/cpu/native/band_sums.py): the same bits as row by row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.kernels import cpu_runtime, cpu_sampler
+from ndd.kernels.cpu import runtime as cpu_runtime
+from ndd.kernels.cpu import separable as cpu_sampler
 from tests.helpers import arrays, forget_plans
 
 # Height and width before, size after: all of them sum up columns first.

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion.plan import KernelStep, make_plan
-from ndd.fusion.program import collect
-from ndd.kernels import cpu, gpu
+from ndd.fusion.plan.planner import KernelStep, make_plan
+from ndd.fusion.plan.program import collect
+from ndd.kernels.cpu import render as cpu
+from ndd.kernels.gpu import render as gpu
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGE = np.zeros((4, 5, 3), np.uint8)

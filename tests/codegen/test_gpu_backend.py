@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ndd.kernels import cpu_runtime, cubin, gpu_runtime
-from ndd.kernels import dtypes as dt
-from ndd.kernels import expr as ex
-from ndd.kernels.dtypes import NUMERIC, DType
-from ndd.kernels.expr import Expr
-from ndd.kernels.gpu_runtime import GpuRuntime, Launch, Variant
-from ndd.kernels.spec import Access, Index, KernelSpec
-from ndd.kernels.streams import Stream
+from ndd.kernels.cpu import runtime as cpu_runtime
+from ndd.kernels.gpu import cubin
+from ndd.kernels.gpu import runtime as gpu_runtime
+from ndd.kernels.gpu.runtime import GpuRuntime, Launch, Variant
+from ndd.kernels.gpu.streams import Stream
+from ndd.kernels.ir import dtypes as dt
+from ndd.kernels.ir import expr as ex
+from ndd.kernels.ir.dtypes import NUMERIC, DType
+from ndd.kernels.ir.expr import Expr
+from ndd.kernels.ir.spec import Access, Index, KernelSpec
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ndd.kernels import dtypes as dt
-from ndd.kernels import interp, mathlib
-from ndd.kernels.cpu_runtime import get_kernel
-from ndd.kernels.dtypes import DType
-from ndd.kernels.expr import Expr, walk
-from ndd.kernels.spec import Access, KernelSpec
+from ndd.kernels.cpu.runtime import get_kernel
+from ndd.kernels.ir import dtypes as dt
+from ndd.kernels.ir import interpreter as interp
+from ndd.kernels.ir import mathlib
+from ndd.kernels.ir.dtypes import DType
+from ndd.kernels.ir.expr import Expr, walk
+from ndd.kernels.ir.spec import Access, KernelSpec
 
 Array = np.ndarray[Any, Any]
 Long = np.longdouble

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ndd.kernels import cpu_helpers, sample_loop
-from ndd.kernels.cpu_runtime import CpuKernel, link, machine, native
+from ndd.kernels.cpu import helpers as cpu_helpers
+from ndd.kernels.cpu.decode_loop import structures as sample_loop
+from ndd.kernels.cpu.runtime import CpuKernel, link, machine, native
 
 PATTERN = 0x5A5A5A5A5A5A5A5A
 

@@ -20,7 +20,7 @@ import nvidia.dali.experimental.dynamic as upstream
 import pytest
 
 import ndd
-from ndd.kernels import cpu_runtime
+from ndd.kernels.cpu import runtime as cpu_runtime
 from tests.conformance.oracle import check, check_program, per_sample
 
 INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")

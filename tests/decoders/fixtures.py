@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 import pytest
 
-from ndd import codec
-from ndd.kernels.sample_loop import Picture
+from ndd.codecs.image import decode as codec
+from ndd.kernels.cpu.decode_loop.structures import Picture
 
 Array = np.ndarray[Any, Any]
 HEIGHT, WIDTH = 37, 53

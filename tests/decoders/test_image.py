@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import imgcodec
+from ndd.codecs.image import nvimgcodec as imgcodec
 from tests.conformance.modes import MODES, error_everywhere, same_everywhere
 from tests.conformance.oracle import ndd_call, oracle_call
 from tests.decoders.fixtures import areas_decoded, as_bytes, files, photo, with_exif

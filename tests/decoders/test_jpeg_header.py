@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ndd import jpeg
-from ndd.convert import wrap_arrays
-from ndd.headers import Header, Headers, read_by_library
-from ndd.jpeg import Frame
-from ndd.kernels import dtypes as dt
+from ndd.codecs.image import jpeg
+from ndd.codecs.image.headers import Header, Headers, read_by_library
+from ndd.codecs.image.jpeg import Frame
+from ndd.core.convert import wrap_arrays
+from ndd.kernels.ir import dtypes as dt
 from tests.decoders.fixtures import as_bytes, files
 
 PLAIN = ("jpeg", "jpeg_grey", "jpeg_progressive", "jpeg_422", "jpeg_exif1", "jpeg_exif6")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import native_decoder
+from ndd.codecs.image import native_decoder
 from tests.decoders.fixtures import areas_decoded, as_bytes, files
 from tests.helpers import arrays, assert_same
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import ndd
-from ndd.fusion.plan import KernelStep, plan_for
-from ndd.fusion.program import collect
-from ndd.kernels.spec import KernelSpec
+from ndd.fusion.plan.planner import KernelStep, plan_for
+from ndd.fusion.plan.program import collect
+from ndd.kernels.ir.spec import KernelSpec
 
 Program = Callable[[Any], Any]
 _rng = np.random.default_rng(7)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import ndd
-from ndd.kernels.cubin import ARCHS, Report, compile_all
+from ndd.kernels.gpu.cubin import ARCHS, Report, compile_all
 from tests.gpu.programs import all_kernels
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.kernels import gpu_runtime
-from ndd.kernels.cubin import ARCHS, compile_all
+from ndd.kernels.gpu import runtime as gpu_runtime
+from ndd.kernels.gpu.cubin import ARCHS, compile_all
 from tests.gpu.programs import INEXACT, PROGRAMS, all_kernels
 
 pytestmark = pytest.mark.gpu

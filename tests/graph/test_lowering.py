@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion import build, pipeline, plan, run
-from ndd.fusion.program import collect
-from ndd.kernels import dtypes as dt
-from ndd.kernels import expr as ex
-from ndd.kernels.interp import evaluate, evaluate_all
-from ndd.kernels.spec import KernelSpec
+from ndd.fusion.graph import build
+from ndd.fusion.plan import planner as plan
+from ndd.fusion.plan.program import collect
+from ndd.fusion.run import execution as run
+from ndd.fusion.run import pipeline
+from ndd.kernels.ir import dtypes as dt
+from ndd.kernels.ir import expr as ex
+from ndd.kernels.ir.interpreter import evaluate, evaluate_all
+from ndd.kernels.ir.spec import KernelSpec
 from tests.helpers import arrays, assert_same, forget_plans, ragged, samples
 
 Array = np.ndarray[Any, Any]

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion import passes, plan
-from ndd.fusion.program import collect
-from ndd.kernels import cpu_runtime
+from ndd.fusion.plan import passes
+from ndd.fusion.plan import planner as plan
+from ndd.fusion.plan.program import collect
+from ndd.kernels.cpu import runtime as cpu_runtime
 from tests.helpers import SHAPES, kernels, ragged
 
 Images = ndd.Batch

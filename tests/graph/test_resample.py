@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion import bind
-from ndd.kernels import cpu_runtime
+from ndd.fusion.run import binder as bind
+from ndd.kernels.cpu import runtime as cpu_runtime
 from tests.helpers import arrays
 
 

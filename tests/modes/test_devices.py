@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.kernels import gpu_runtime
+from ndd.kernels.gpu import runtime as gpu_runtime
 from tests import programs
 from tests.helpers import arrays, assert_same, ragged, samples, ulps
 from tests.modes.test_modes import colours, joined, normalise, tabulated, through_memory

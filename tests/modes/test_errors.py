@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd import errors
+from ndd.core import errors
 from tests.conftest import MODES
 from tests.helpers import assert_same, host_call, line_of, ragged, worker_held
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.kernels.memory import POOL
+from ndd.kernels.common.buffers import POOL
 from tests.helpers import (
     arrays,
     assert_same,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion.pipeline import Pipeline
+from ndd.fusion.run.pipeline import Pipeline
 from tests.helpers import (
     arrays,
     assert_same,

@@ -533,7 +533,7 @@ def test_threads_end_with_the_epoch_and_with_its_owner(files):
 
 
 def test_memory_of_batches_is_given_back(files):
-    from ndd.kernels.memory import POOL
+    from ndd.kernels.common.buffers import POOL
 
     gc.collect()
     before = POOL.live_bytes

@@ -10,11 +10,11 @@ import ctypes
 
 import numpy as np
 
-from ndd.kernels import dtypes as dt
-from ndd.kernels import expr as ex
-from ndd.kernels.expr import Expr, walk
-from ndd.kernels.interp import evaluate_all
-from ndd.kernels.spec import TAPS, Access, KernelSpec
+from ndd.kernels.ir import dtypes as dt
+from ndd.kernels.ir import expr as ex
+from ndd.kernels.ir.expr import Expr, walk
+from ndd.kernels.ir.interpreter import evaluate_all
+from ndd.kernels.ir.spec import TAPS, Access, KernelSpec
 
 
 class ReferenceKernel:
@@ -158,7 +158,7 @@ def _sum(terms) -> np.ndarray:
 
 
 def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Positions and weights of all taps, as in kernels/taps.py."""
+    """Positions and weights of all taps, as in kernels/ir/taps.py."""
     f32 = lambda word: np.int64(word).astype(np.int32).view(np.float32)
     i = np.clip(numbers["step"] * np.asarray(o) + numbers["at"], 0, numbers["n"] - 1)
     scale, origin = f32(numbers["scale"]), f32(numbers["origin"])

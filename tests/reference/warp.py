@@ -110,7 +110,7 @@ def affine(image, matrix, size=None, fill=None, linear=True, dtype=None):
 
     The oracle adds the matrix's first column pixel by pixel in float32, beginning anew every 256
     (then 256 columns at once): its positions drift by up to half a unit in the last place for each
-    pixel of a run. So do ours (kernels/expr.py); in the small images here it does not show.
+    pixel of a run. So do ours (kernels/ir/expr.py); in the small images here it does not show.
     """
     matrix = np.asarray(matrix, np.float64)
     points = grid(size or image.shape[:-1]) @ matrix[:, :-1].T + matrix[:, -1]

@@ -10,7 +10,7 @@ from math import cos, exp, log, sin
 from numpy import float32 as f32, float64 as f64
 from numpy import int8 as i8, int16 as i16, int32 as i32, int64 as i64
 from numpy import uint8 as u8, uint16 as u16, uint32 as u32, uint64 as u64
-from ndd.kernels.numba_prims import *
+from ndd.kernels.cpu.native.primitives import *
 
 inf, nan = float("inf"), float("nan")
 

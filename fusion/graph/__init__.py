@@ -1,0 +1,1 @@
+"""The graph that calls build: nodes, shapes, memory, and the vocabulary to build it with."""

@@ -1,0 +1,153 @@
+"""Pending nodes → a Program: topological order, common subexpressions merged, and its plan key."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...kernels.ir.dtypes import DType
+from ..graph.node import Node, Shapes, static_channels
+
+Facts = tuple[str, DType, str | None, Shapes]  # op, type, layout, shapes
+
+
+class Report(NamedTuple):
+    """A program and its plan, for explain()."""
+
+    plan: Any
+    nodes: list[Facts]
+    inputs: list[tuple[int, ...]]
+    promises: tuple[int, ...]
+    made: Mapping[int, Shapes] = {}  # where only a part is decoded
+
+
+class Program:
+    """A set of nodes to compute, in order. Positions index all lists.
+
+    `outputs` are positions that must be in memory afterwards; `promises` are live values that
+    nobody has read: they may be fused through (DESIGN §2).
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.inputs: list[tuple[int, ...]] = []
+        self.twins: dict[int, list[Node]] = {}  # merged duplicates, which share the result
+        self.outputs: tuple[int, ...] = ()
+        self.promises: tuple[int, ...] = ()
+        self.key: tuple[Any, ...] = ()
+
+    def report(self, plan: Any, regions: Mapping[int, Any]) -> Report:
+        """What explain() needs of this program, without keeping its nodes alive."""
+        made = {p: region.shapes(self.nodes[p]) for p, region in regions.items()}
+        return Report(plan, facts_of(self.nodes), self.inputs, self.promises, made)
+
+    def consumers(self) -> list[list[int]]:
+        users: list[list[int]] = [[] for _ in self.nodes]
+        for position, inputs in enumerate(self.inputs):
+            for i in inputs:
+                users[i].append(position)
+        return users
+
+
+def facts_of(nodes: list[Node]) -> list[Facts]:
+    """What explain() tells about the nodes of a program."""
+    return [(n.op, n.dtype, n.layout, n.shapes) for n in nodes]
+
+
+def collect(roots: list[Node]) -> Program:
+    """The program that computes `roots`: all their pending ancestors, without recursion."""
+    program = Program()
+    place: dict[int, int] = {}  # id of node → position
+    merged: dict[tuple[Any, ...], int] = {}
+    key: list[Any] = []
+    stack: list[tuple[Node, bool]] = [(n, False) for n in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in place:
+            continue
+        if node.error is not None:
+            raise node.error.with_traceback(None)
+        if node.storage is not None or node.static is None:
+            if node.op != "const":
+                place[id(node)] = _add(program, key, node, ())
+            continue
+        if not ready:
+            stack.append((node, True))
+            stack.extend((i, False) for i in reversed(node.inputs) if id(i) not in place)
+            continue
+        twin_key = (id(node.static), tuple(_identity(place, i) for i in node.inputs),
+                    id(node.params) if node.params is not None else node.shapes.rank)  # fmt: skip
+        twin = merged.get(twin_key) if node.storage is None else None
+        if twin is not None and _mergeable(program.nodes[twin], node):
+            place[id(node)] = twin
+            program.twins.setdefault(twin, []).append(node)
+            continue
+        inputs = tuple(_input(program, key, place, i) for i in node.inputs)
+        place[id(node)] = merged[twin_key] = _add(program, key, node, inputs)
+    program.outputs = tuple(sorted({place[id(r)] for r in roots}))
+    wanted = program.outputs if len(program.outputs) < 8 else set(program.outputs)
+    program.promises = tuple(
+        p
+        for p, n in enumerate(program.nodes)
+        if n.storage is None and p not in wanted and _any_live(program, p)
+    )
+    program.key = (tuple(key), program.outputs, program.promises)
+    return program
+
+
+def _any_live(program: Program, position: int) -> bool:
+    twins = program.twins.get(position, ())
+    return program.nodes[position].is_live() or any(t.is_live() for t in twins)
+
+
+def _identity(place: dict[int, int], node: Node) -> tuple[str, int]:
+    # Constants are one object per value, and every use of one has a place of its own: a plan must
+    # not depend on two arguments happening to be equal.
+    return ("const", id(node)) if node.op == "const" else ("node", place[id(node)])
+
+
+def _mergeable(first: Node, second: Node) -> bool:
+    return (
+        first.dtype is second.dtype
+        and first.layout == second.layout
+        and first.batch == second.batch
+        and first.device == second.device
+        and first.shapes.same_as(second.shapes)
+    )
+
+
+def _input(program: Program, key: list[Any], place: dict[int, int], node: Node) -> int:
+    if node.op == "const":
+        return _add(program, key, node, ())
+    return place[id(node)]
+
+
+def _add(program: Program, key: list[Any], node: Node, inputs: tuple[int, ...]) -> int:
+    program.nodes.append(node)
+    program.inputs.append(inputs)
+    key.append(token(node))
+    key.append(inputs)
+    return len(program.nodes) - 1
+
+
+# What a plan may depend on, as small numbers: keys of long programs hash and compare fast.
+_tokens: dict[tuple[Any, ...], int] = {}
+_numbers = itertools.count()  # not len(_tokens), which two threads may see alike
+
+
+def token(node: Node) -> int:
+    """A number for everything about a node that may change a plan (and nothing else)."""
+    storage = node.storage
+    stored = storage is not None
+    known = node.token
+    if known is not None and known[0] is stored:
+        return known[1]
+    facts = (
+        None if stored else node.op, None if stored else id(node.static),
+        node.dtype.name, node.rank,
+        node.device, storage is None or storage.strides is None, node.batch, static_channels(node),
+    )  # fmt: skip
+    number = _tokens.setdefault(facts, next(_numbers))
+    node.token = (stored, number)
+    return number

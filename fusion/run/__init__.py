@@ -1,0 +1,1 @@
+"""Plan → values: who flushes and when, tables of numbers per sample, threads."""

@@ -1,0 +1,164 @@
+"""Runs a plan: its segments in order, on the CPU or a GPU, and hands over the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...kernels.common import trace
+from ...kernels.common.threads import ThreadPool
+from ...kernels.ir.taps import filter_tables
+from ..graph.node import Node, Samples, Storage, source
+from ..graph.sites import at_site
+from ..plan.planner import KernelStep, Plan, Segment, Step, is_by_sample
+from ..plan.program import Program
+from ..plan.regions import regions_of
+from . import watch
+from .binder import Binder
+from .opaque import compute, contiguous
+from .pipeline import address_of, allocate, run_segment
+
+
+class Run:
+    """One execution of a plan for the nodes of one program.
+
+    Values are collected here and given to the nodes when all is done: a node whose storage is set
+    may be read by any thread at once.
+    """
+
+    def __init__(
+        self, plan: Plan, program: Program, pool: ThreadPool, gpu: Callable[[Any], Any]
+    ) -> None:
+        self.plan = plan
+        self.program = program
+        self.nodes = program.nodes
+        self.pool = pool
+        self.gpu = gpu  # device → its runtime (kernels/gpu/runtime.py)
+        self.values = [n.storage for n in program.nodes]
+        # not a method of ours: a cycle would keep results alive until a garbage collection
+        self.binder = Binder(self.nodes, self.values, partial(_filters, gpu))
+        self.regions = regions_of(plan.regional, self.binder)
+
+    def execute(self) -> None:
+        for segment in self.plan.segments:
+            first = segment.steps[0]
+            if not is_by_sample(first):
+                self._staged(first, self._opaque, first)
+            elif isinstance(first, KernelStep) and first.device is not None:
+                self._on_gpu(segment)
+            else:
+                self._on_cpu(segment)
+            for p in segment.last:
+                if p not in self.program.promises:
+                    self.values[p] = None
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give results to their nodes and to merged duplicates."""
+        for p in self.plan.outputs:
+            if self.nodes[p].storage is None:
+                self._give(p, self._owned(self.nodes[p], self._value(p)))
+        for p in self.program.promises:
+            # stored for another reason, and in memory of its own: its reader may have it
+            storage = None if p in self.regions else self.values[p]
+            if storage is not None and storage.owner is not None and not storage.external:
+                self._give(p, storage)
+
+    def _give(self, p: int, storage: Storage) -> None:
+        for node in (self.nodes[p], *self.program.twins.get(p, ())):
+            node.storage = storage
+            release_inputs(node)
+
+    def _owned(self, node: Node, storage: Storage) -> Storage:
+        """A result outlives its call, so it must not lie in memory that may change under us."""
+        return self._packed(node, storage) if storage.external else storage
+
+    def _packed(self, node: Node, storage: Storage) -> Storage:
+        """A copy of a value, its samples contiguous."""
+        held = source(storage, node.shapes, node.dtype, node.layout, node.batch, node.device)
+        if node.device is None:
+            return contiguous(held)
+        copied: Storage = self.gpu(node.device).copy(held, held, storage)
+        return copied
+
+    def _value(self, p: int) -> Storage:
+        storage = self.values[p]
+        assert storage is not None, f"{self.nodes[p].op} has no value yet"
+        return storage
+
+    def _staged(self, step: Step, work: Callable[..., None], *arguments: Any) -> None:
+        """Do the work of a step, as a stage if somebody watches."""
+        if trace.active:
+            trace.during(watch.begin(step, self.nodes, self.binder.run), work, *arguments)
+        else:
+            work(*arguments)
+
+    # -- opaque steps --------------------------------------------------------------------------
+
+    def _opaque(self, step: Step) -> None:
+        node = self.nodes[step.root]
+        if step.root in self.regions:
+            self._copy_region(node, step.root, *step.reads)
+            return
+        inputs = [self._in_memory(i, isinstance(node.static, Samples)) for i in step.reads]
+        device = next((n.device for n in (node, *inputs) if n.device is not None), None)
+        gpu = None if device is None else self.gpu(device)
+        try:
+            self.values[step.root] = compute(node, inputs, gpu)
+        except Exception as error:
+            raise at_site(error, node.op, node.site) from error.__cause__
+
+    def _copy_region(self, node: Node, p: int, of: int) -> None:
+        """The part of a decoded value that is needed on another device."""
+        region = self.regions[p]
+        windows = region.held(self._value(of), node)
+        facts = (region.shapes(node), node.dtype, node.layout, node.batch)
+        there, here = source(windows, *facts, node.device), source(windows, *facts)
+        self.values[p] = region.placed(self.gpu(node.device).copy(there, here, windows), node)
+
+    def _in_memory(self, p: int, packed: bool) -> Node:
+        """A node that has its value; contiguous if `packed`, as plans assume of what they make."""
+        node, storage = self.nodes[p], self._value(p)
+        if packed and storage.strides is not None:
+            storage = self._packed(node, storage)
+        elif node.storage is not None:
+            return node
+        return source(storage, node.shapes, node.dtype, node.layout, node.batch, node.device)
+
+    # -- CPU -----------------------------------------------------------------------------------
+
+    def _on_cpu(self, segment: Segment) -> None:
+        run_segment(segment, self.nodes, self.values, self.regions, self.binder, self.pool)
+
+    # -- GPU -----------------------------------------------------------------------------------
+
+    def _on_gpu(self, segment: Segment) -> None:
+        for step in segment.steps:
+            assert isinstance(step, KernelStep)
+            gpu = self.gpu(step.device)
+            if step.kernel is None:
+                step.kernel = gpu.get_kernel(step.spec)
+            for p in step.writes:
+                node = self.nodes[p]
+                self.values[p] = allocate(node.shapes, node.dtype.bytes, gpu.take)
+            table = self.binder.table(step.spec, step.recipe)
+            # the owners of all memory that a launch touches must outlive it
+            alive = [self._value(p).owner for p in (*step.reads, *step.writes)]
+            self._staged(step, gpu.launch, step.kernel, step.spec, table, alive)
+
+
+def release_inputs(node: Node) -> None:
+    """A value that exists needs no recipe any more: let its ancestors go."""
+    node.inputs = ()
+    node.params = None
+    node.static = None
+    node.promise = None
+
+
+def _filters(gpu: Callable[[Any], Any], device: Any) -> int:
+    """Address of the filter tables where a kernel runs."""
+    if device is None:
+        return address_of(filter_tables()[0])
+    address: int = gpu(device).constant(filter_tables()[0])
+    return address

@@ -1,0 +1,359 @@
+"""Who flushes, and when: one in-order executor per EvalContext.
+
+Every op call only adds nodes. A flush takes all pending ones together, plans and runs them. The
+thread that needs a value flushes itself if nobody has begun, so small programs pay for no hand-off.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ...kernels.common import trace
+from ..graph.node import Array, Decode, Host, Node, Samples
+from ..graph.sites import at_site
+from ..plan.planner import Plan, Record, known_plan, plan_for
+from ..plan.program import Program, Report, collect
+from . import single
+from .execution import Run, release_inputs
+from .opaque import compute
+
+# The background thread looks for work this often, and starts when nothing was added since its last
+# look. Op calls follow each other in 10-20 µs, so a burst of calls is taken as one program; a
+# consumer does not wait for it. bench/constants.py, 25 µs to 1.6 ms, on a busy machine: from 25 to
+# 400 µs no difference above the noise (10 %), but below 200 µs some programs were cut in two; with
+# 1.6 ms a caller that waits for something else meanwhile gets its result 1.2 ms later.
+WINDOW_SECONDS = 200e-6
+# A program that was never planned may be only the beginning of the one that the caller is writing:
+# compiling kernels for it would be wasted. It waits this much longer for the rest. On a busy
+# machine (bench/constants.py), the longest pause between first calls was 3 to 12 ms in most runs.
+# Shorter windows often led to two plans; the time to the first result differed by less than noise.
+NEW_PROGRAM_SECONDS = 10e-3
+# So may one whose results were used by later programs before. Calls that follow each other take up
+# to a millisecond each (headers of a batch of images, geometry).
+EXTENDED_PROGRAM_SECONDS = 2e-3
+# Without work the pauses double up to this; then the thread sleeps until it is woken.
+LONGEST_PAUSE_SECONDS = 25e-3
+
+# Told of every program that has run; meanwhile nothing takes the shortest way (run/single.py).
+observers: list[Callable[[Program, Report], None]] = []
+
+
+def fusion_enabled() -> bool:
+    """False if `NDD_FUSION=0`: op by op, for comparison."""
+    return os.environ.get("NDD_FUSION", "1") != "0"
+
+
+class Executor:
+    """Runs the pending calls of one context, in order."""
+
+    def __init__(self, pool: Callable[[], Any], gpu: Callable[[int], Any]) -> None:
+        self._pool = pool
+        self._gpu = gpu
+        self._pending: list[Node] = []
+        self._added = 0
+        self._running = threading.RLock()
+        self._worker: _Worker | None = None
+        self._tables: dict[tuple[int, int], tuple[Array, int]] = {}
+        _executors.add(self)
+
+    # -- from op calls -------------------------------------------------------------------------
+
+    def submit(self, node: Node) -> None:
+        """Eager: queue a node; the background thread will take it with its successors."""
+        self._pending.append(node)
+        self._added += 1
+        worker = self._worker
+        if worker is None or not worker.usable():
+            worker = self._worker = _Worker(self)
+        if worker.asleep:
+            worker.wake()
+
+    def evaluate(self, node: Node) -> None:
+        """Make sure that `node` has its value; raise the error of its call if it has none."""
+        if node.storage is None:
+            if trace.active:
+                trace.during(trace.begin("stall", node.op), self._wait_for, node)
+            else:
+                self._wait_for(node)
+        if node.error is not None:
+            # without the frames of earlier times that it was raised
+            raise node.error.with_traceback(None)
+
+    def evaluate_argument(self, node: Node) -> None:
+        """Like `evaluate`, for a value that a call needs as a number.
+
+        A cheap one is computed alone: the calls that are pending wait for the one that is being
+        made, to be fused with it.
+        """
+        if node.storage is None and is_cheap(node):
+            with self._running:
+                if node.storage is None and node.error is None:
+                    self._run([node])
+        self.evaluate(node)
+
+    def _wait_for(self, node: Node) -> None:
+        with self._running:
+            if node.storage is None and node.error is None:
+                self._flush(node)
+
+    def evaluate_all(self, nodes: list[Node], then: Callable[[], None]) -> None:
+        """Compute all of these values together; errors stay with the nodes. Who waits for one of
+        them waits until `then` was called, too."""
+        with self._running:
+            pending = [n for n in nodes if n.storage is None and n.error is None]
+            if pending:
+                self._run(pending)
+            then()
+
+    def flush_all(self) -> None:
+        """Run everything that is pending."""
+        with self._running:
+            self._flush(None)
+
+    def flush_quiet(self, quiet_seconds: float) -> None:
+        """From the background: run what is pending if nothing was added for long enough."""
+        with self._running:
+            if quiet_seconds >= NEW_PROGRAM_SECONDS or quiet_seconds >= self._patience():
+                self._flush(None)
+
+    def _patience(self) -> float:
+        """How long what is pending should wait for more to come."""
+        try:
+            roots = live_sinks(self._pending[:])
+            plan = known_plan(collect(unpicked(roots)[0]), fusion_enabled()) if roots else None
+        except Exception:
+            return 0.0  # the flush will report it
+        if roots and plan is None:
+            return NEW_PROGRAM_SECONDS
+        return EXTENDED_PROGRAM_SECONDS if plan is not None and plan.was_extended else 0.0
+
+    # -- flushing ------------------------------------------------------------------------------
+
+    def _flush(self, wanted: Node | None) -> None:
+        # two steps that are each atomic: calls go on adding to the list
+        pending = self._pending[:]
+        del self._pending[: len(pending)]
+        roots = live_sinks(pending)
+        if wanted is not None and all(r is not wanted for r in roots):
+            roots.append(wanted)
+        if roots:
+            self._run(roots)
+
+    def _run(self, roots: list[Node]) -> None:
+        try:
+            self._run_together(roots)
+        except Exception as error:
+            if len(roots) == 1:
+                root = roots[0]
+                root.error = at_site(error, root.op, root.site)
+                return
+            # one bad result must not take the others with it
+            for root in roots:
+                if root.storage is None and root.error is None:
+                    self._run([root])
+
+    def _run_together(self, roots: list[Node]) -> None:
+        key = single.key_of(roots[0]) if len(roots) == 1 else None
+        if key is not None and not observers and single.run(roots[0], key, self._tables):
+            return
+        roots, picked = unpicked(roots)
+        if trace.active:
+            planned = trace.during(trace.begin("plan", roots[0].op), program_and_plan, roots)
+        else:
+            planned = program_and_plan(roots)
+        program, plan, record = planned
+        for node in program.nodes:
+            if node.storage is not None and node.report is not None:
+                node.report.plan.was_extended = True
+        run = Run(plan, program, self._pool(), self._gpu)
+        run.execute()
+        report = program.report(plan, run.regions)
+        for observe in observers:
+            observe(program, report)
+        if key is not None and program.outputs:
+            single.learn(key, program.inputs[program.outputs[0]], program, plan, report)
+        for p in (*program.outputs, *program.promises):
+            for node in (program.nodes[p], *program.twins.get(p, ())):
+                node.report = report
+                if node.storage is None:
+                    node.promise = (record, p)
+        for node in reversed(picked):
+            node.storage = compute(node, list(node.inputs), None)
+            node.report = report
+            release_inputs(node)
+
+
+def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Results without those that only pick samples of other results; and these, outermost first.
+
+    Picking is no work, and a plan must not depend on how many samples are looked at.
+    """
+    if not any(type(root.static) is Samples for root in roots):
+        return roots, []
+    wanted: list[Node] = []
+    picked: dict[int, Node] = {}
+    for root in roots:
+        while isinstance(root.static, Samples) and root.inputs[0].storage is None:
+            picked.pop(id(root), None)  # the last place: after all that pick from it
+            picked[id(root)] = root
+            root = root.inputs[0]
+        wanted.append(root)
+    return wanted, list(picked.values())
+
+
+def program_and_plan(roots: list[Node]) -> tuple[Program, Plan, Record]:
+    """The program that computes these values, and its plan."""
+    program = collect(roots)
+    again = read_again(program)
+    if again:
+        program = collect([*roots, *again])
+    return (program, *plan_for(program, fusion_enabled()))
+
+
+# A value and all it needs that has at most so many elements is cheap: less than a launch costs.
+CHEAP_ELEMENTS = 1 << 14
+
+
+def is_cheap(node: Node) -> bool:
+    """Whether a pending value takes no time worth mentioning."""
+    left = CHEAP_ELEMENTS
+    stack = [node]
+    while stack and left >= 0:
+        n = stack.pop()
+        if n.storage is None:
+            if isinstance(n.static, (Decode, Host)):
+                return False
+            left -= int(n.shapes.volumes.sum()) + 1
+            stack.extend(n.inputs)
+    return left >= 0
+
+
+def read_again(program: Program) -> list[Node]:
+    """If a value is read that an earlier plan fused through: all such values that still live.
+
+    The earlier plan's record learns which one it was, for the next iteration. This time all of
+    them are stored, so that reading one after the other computes nothing twice.
+    """
+    fused = {p for p, n in enumerate(program.nodes) if n.promise is not None and n.storage is None}
+    if not fused:
+        return []
+    new = (inputs for p, inputs in enumerate(program.inputs) if p not in fused)
+    for p in fused & {*program.outputs, *(i for inputs in new for i in inputs)}:
+        record, position = program.nodes[p].promise
+        record.mark_read(position)
+    return [program.nodes[p] for p in sorted(fused) if program.nodes[p].is_live()]
+
+
+def live_sinks(pending: list[Node]) -> list[Node]:
+    """Live pending nodes that no other live pending node needs: those that must be computed."""
+    # no handle yet: its call has not returned
+    alive = [
+        n for n in pending
+        if n.storage is None and n.error is None and (n.handle is None or n.is_live())
+    ]  # fmt: skip
+    if len(alive) <= 1:
+        return alive
+    inner: set[int] = set()
+    for node in reversed(alive):
+        if id(node) in inner:
+            continue
+        stack = list(node.inputs)
+        while stack:
+            n = stack.pop()
+            if n.storage is None and id(n) not in inner:
+                inner.add(id(n))
+                stack.extend(n.inputs)
+    return [n for n in alive if id(n) not in inner]
+
+
+class _Worker:
+    """The background thread of an executor. It holds the executor only weakly, so that dropping a
+    context ends its thread."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = weakref.ref(executor, lambda _: self.stop())
+        self._event = threading.Event()
+        self._stopped = False
+        self._pid = os.getpid()
+        self.asleep = False
+        self._thread = threading.Thread(target=self._loop, name="ndd-executor", daemon=True)
+        self._thread.start()
+        _workers.add(self)
+
+    def usable(self) -> bool:
+        # after a fork the thread exists only in the parent
+        return not self._stopped and self._pid == os.getpid()
+
+    def wake(self) -> None:
+        self.asleep = False
+        self._event.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._event.set()
+
+    def join(self, timeout: float) -> None:
+        if self._pid == os.getpid():
+            self._thread.join(timeout)
+
+    def _loop(self) -> None:
+        seen = -1
+        since = 0.0
+        pause = WINDOW_SECONDS
+        while not self._stopped:
+            time.sleep(pause)
+            executor = self._executor()
+            if executor is None:
+                return
+            if executor._pending:
+                pause = WINDOW_SECONDS
+                if executor._added != seen:
+                    seen, since = executor._added, time.monotonic()
+                else:
+                    now = time.monotonic()
+                    executor.flush_quiet(now - since)
+                    if time.monotonic() - now > NEW_PROGRAM_SECONDS:
+                        # it had to wait for a caller that computes something (and may compile
+                        # for it), and now goes on with its calls
+                        since = time.monotonic()
+            elif pause < LONGEST_PAUSE_SECONDS:
+                # consumers take the work themselves: look less often, each look costs them the GIL
+                pause *= 2
+            else:
+                self._event.clear()
+                self.asleep = True
+                if not executor._pending:
+                    del executor
+                    self._event.wait()
+                self.asleep = False
+                pause = WINDOW_SECONDS
+
+
+_workers: weakref.WeakSet[_Worker] = weakref.WeakSet()
+_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # a lock that a background thread of the parent held would stay locked in the child
+    for executor in list(_executors):
+        executor._running = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _stop_workers() -> None:
+    """A daemon thread that still runs inside a kernel could abort the interpreter's shutdown."""
+    workers = list(_workers)
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.join(5.0)

@@ -1,0 +1,319 @@
+"""Takes samples through the steps of a segment on the CPU: decoders, then generated kernels.
+
+Values that only the segment sees live in scratch memory of the thread that works on a sample, so
+they are still in its caches when the next step reads them, and no batch of them ever exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...kernels.common import trace
+from ...kernels.common.buffers import POOL, Buffer
+from ...kernels.common.threads import ThreadPool
+from ...kernels.cpu import runtime as cpu_runtime
+from ...kernels.cpu.decode_loop import structures as sample_loop
+from ...kernels.ir.spec import KernelSpec
+from ..graph.node import Array, Node, Shapes, Storage
+from ..graph.sites import at_site
+from ..plan.planner import DecodeStep, KernelStep, Segment, Step
+from ..plan.regions import Region
+from .binder import ROW_ALIGN, Binder
+from .opaque import array_at
+from .watch import watched
+
+# Handing work to another thread costs 70-90 µs (FACTS.md); below this many bytes of results the
+# caller is done sooner alone.
+PARALLEL_MIN_BYTES = 512 << 10
+# Intermediates up to this size stay in the L2 cache anyway; beyond it each sample goes through all
+# kernels of its segment before the next one starts, in scratch memory of its thread.
+PIPELINE_MIN_BYTES = 1 << 20
+
+# Work on samples [begin, end) of a step. What lies in scratch memory counts from the first of two
+# addresses; a decoded picture from the second, if it was left in memory of its decoder.
+Places = list[int]
+Work = Callable[[int, int, Places], None]
+
+
+def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] | None = None) -> Storage:
+    """Fresh memory for a batch: dense if all samples are alike, else each sample aligned."""
+    offsets, nbytes, dense = shapes.packed(itemsize)
+    buffer = (take or POOL.take)(nbytes)
+    return Storage(buffer.address + offsets, buffer, dense=dense)
+
+
+def run_segment(
+    segment: Segment,
+    nodes: list[Node],
+    values: list[Storage | None],
+    regions: dict[int, Region],
+    binder: Binder,
+    pool: ThreadPool,
+) -> None:
+    """Compute the values of a segment, those that others see into `values`."""
+    # Independent results of one program may be batches of different sizes.
+    by_count: dict[int, list[Step]] = {}
+    for step in segment.steps:
+        if isinstance(step, KernelStep) and step.kernel is None:
+            step.kernel = cpu_runtime.get_kernel(step.spec)
+        by_count.setdefault(nodes[step.root].count, []).append(step)
+    for count, steps in by_count.items():
+        Pipeline(steps, segment.slots, nodes, values, regions, binder, pool).run(count)
+
+
+class Pipeline:
+    """The steps of a segment that are over as many samples."""
+
+    def __init__(
+        self,
+        steps: list[Step],
+        slots: dict[int, int],
+        nodes: list[Node],
+        values: list[Storage | None],
+        regions: dict[int, Region],
+        binder: Binder,
+        pool: ThreadPool,
+    ) -> None:
+        self.steps = steps
+        self.kernels = [s for s in steps if isinstance(s, KernelStep)]
+        self.decodes = [s for s in steps if isinstance(s, DecodeStep)]
+        self.slots = slots
+        self.nodes = nodes
+        self.values = values
+        self.binder = binder
+        self.pool = pool
+        self.regions = regions
+        self.shapes = {p: self._made(p) for s in steps for p in s.writes}
+        self.scratch: dict[int, int] = {}  # offsets of values in scratch memory
+        self.memory: dict[int, Array] = {}  # where the samples of all values begin
+        self.held: int | None = None  # a value in scratch that may stay where its decoder puts it
+        self.between = 0  # bytes of scratch memory for values between steps
+        self.room = 0  # and for what a kernel needs for itself
+        self.buffers: dict[int, Buffer] = {}  # scratch memory of each worker
+
+    def run(self, count: int) -> None:
+        self._place()
+        tables = [self.binder.table(s.spec, s.recipe) for s in self.kernels]
+        self.room = max(
+            (_room(s.spec, t) for s, t in zip(self.kernels, tables, strict=True)), default=0
+        )
+        if self.decodes and not trace.active and self._run_native(count, tables):
+            return
+        works = self._works(tables)
+        bounds = self._chunks(count)
+        one_by_one = bool(self.scratch)
+
+        def chunk(c: int, worker: int) -> None:
+            begin, end = bounds[c], bounds[c + 1]
+            size = 1 if one_by_one else end - begin
+            for sample in range(begin, end, size):
+                self._do(works, sample, sample + size, worker)
+
+        if len(bounds) == 2:
+            chunk(0, 0)
+        else:
+            self.pool.parallel_for(len(bounds) - 1, chunk)
+
+    def _scratch_of(self, worker: int) -> int:
+        buffer = self.buffers.get(worker)
+        if buffer is None:
+            buffer = self.buffers[worker] = POOL.take(self.between + self.room)
+        return buffer.address
+
+    def _works(self, tables: list[Array]) -> list[Work]:
+        """What every step does with a sample."""
+        calls = iter(zip(self.kernels, tables, strict=True))
+        works = [
+            self._decode(s) if isinstance(s, DecodeStep) else self._kernel(*next(calls))
+            for s in self.steps
+        ]
+        return watched(works, self.steps, self.nodes, self.binder.run) if trace.active else works
+
+    def _run_native(self, count: int, tables: list[Array]) -> bool:
+        """Without the interpreter, but for samples that it needs; False: not at all."""
+        if len(self.decodes) != 1 or self.steps[0] is not self.decodes[0]:
+            return False
+        native = self._native_decode(self.decodes[0])
+        if native is None:
+            return False
+        done = np.zeros(count, np.int64)
+        pictures, targets, in_scratch, spec, form, own_address = native
+        kernels = [self._native_kernel(s, t) for s, t in zip(self.kernels, tables, strict=True)]
+        head = [0, count, address_of(done), address_of(pictures), address_of(targets)]
+        head += [in_scratch, spec, form, self.between, len(kernels)]
+        job = np.array([*head, *(cell for cells, _ in kernels for cell in cells)], np.int64)
+        run = sample_loop.function()
+
+        def work_on(_: int, worker: int) -> None:
+            own = own_address()
+            if own:
+                run(address_of(job), own, self._scratch_of(worker))
+
+        self.pool.parallel_for(min(self.pool.num_threads, count), work_on)
+        left = np.flatnonzero(done == 0).tolist()
+        if left:
+            works = self._works(tables)
+            self.pool.parallel_for(
+                len(left), lambda k, worker: self._do(works, left[k], left[k] + 1, worker)
+            )
+        return True
+
+    def _do(self, works: list[Work], begin: int, end: int, worker: int) -> None:
+        """All that is to be done with some samples."""
+        address = self._scratch_of(worker)
+        places = [address, address]
+        for work in works:
+            work(begin, end, places)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _made(self, p: int) -> Shapes:
+        """What a step really makes of a value."""
+        region = self.regions.get(p)
+        return self.nodes[p].shapes if region is None else region.shapes(self.nodes[p])
+
+    def _place(self) -> None:
+        """Memory for every value of the segment: scratch, or a part of a batch of its own."""
+        inner = [p for p in self.shapes if p in self.slots]
+        if self.decodes or sum(map(self._nbytes, inner)) >= PIPELINE_MIN_BYTES:
+            self._place_in_scratch(inner)
+            pictures = [s.root for s in self.decodes if self.nodes[s.root].static.has_regions]
+            if len(self.decodes) == 1:  # a decoder has room for one
+                self.held = next((p for p in pictures if p in self.scratch), None)
+        for p, shapes in self.shapes.items():
+            if p in self.scratch:
+                # addresses that count from the start of the scratch memory
+                made = Storage(np.full(shapes.count, self.scratch[p], np.int64), None)
+            else:
+                made = allocate(shapes, self.nodes[p].dtype.bytes)
+            self.memory[p] = made.addresses
+            region = self.regions.get(p)
+            self.values[p] = made if region is None else region.placed(made, self.nodes[p])
+
+    def _nbytes(self, p: int) -> int:
+        return self.shapes[p].packed(self.nodes[p].dtype.bytes)[1]
+
+    def _place_in_scratch(self, inner: list[int]) -> None:
+        sizes = [0] * (max((self.slots[p] for p in inner), default=-1) + 1)
+        for p in inner:
+            slot = self.slots[p]
+            largest = int(self.shapes[p].volumes.max(initial=0)) * self.nodes[p].dtype.bytes
+            sizes[slot] = max(sizes[slot], -(-largest // ROW_ALIGN) * ROW_ALIGN)
+        ends = np.cumsum(sizes)
+        self.between = int(ends[-1]) if sizes else 0
+        for p in inner:
+            self.scratch[p] = int(ends[self.slots[p]]) - sizes[self.slots[p]]
+
+    # -- work ----------------------------------------------------------------------------------
+
+    def _chunks(self, count: int) -> list[int]:
+        """Runs of samples of about equal volume, four per thread so that a slow one evens out."""
+        threads = self.pool.num_threads
+        if self.decodes and threads > 1:
+            return list(range(count + 1))  # a sample takes long, and how long nobody knows
+        written = sum(self._nbytes(p) for p in self.shapes)
+        small = written < PARALLEL_MIN_BYTES and not self.scratch
+        if threads == 1 or count <= 1 or small:
+            return [0, count]
+        work = np.cumsum(sum(self._volume(s) for s in self.kernels))
+        pieces = min(count, 4 * threads)
+        marks = np.searchsorted(work, work[-1] * np.arange(1, pieces) / pieces) + 1
+        return [0, *sorted({int(m) for m in marks if 0 < m < count}), count]
+
+    def _volume(self, step: KernelStep) -> Array:
+        """Elements that a kernel reads or writes for each sample, roughly."""
+        work = self.nodes[step.root].shapes.volumes + 1
+        if step.recipe.sampler is not None:
+            work = work + self.nodes[step.recipe.sampler[0]].inputs[0].shapes.volumes
+        return work
+
+    def _kernel(self, step: KernelStep, table: Array) -> Work:
+        """A kernel over some samples; the addresses in their rows become absolute first."""
+        run, address = step.kernel.run, address_of(table)
+        width = table.shape[1]
+        moved = [(column, int(p == self.held)) for column, p in self._moved(step)]
+        own = step.spec.columns.get(("scratch",))
+        if not moved and own is None:
+            return lambda begin, end, _places: run(address, begin, end)
+        between = self.between
+        cells = table.reshape(-1).data  # quicker than NumPy for single numbers
+
+        def work(begin: int, end: int, places: Places) -> None:
+            for first in range(begin * width, end * width, width):
+                for column, which in moved:
+                    cells[first + column] += places[which]
+                if own is not None:
+                    cells[first + own] = places[0] + between
+            run(address, begin, end)
+
+        return work
+
+    def _moved(self, step: KernelStep) -> list[tuple[int, int]]:
+        """Columns of a table that count from scratch memory, and the values they belong to."""
+        operands = [("in", step.recipe.loads), ("out", step.recipe.stores)]
+        return [
+            (step.spec.columns[kind, k], p)
+            for kind, found in operands
+            for k, (p, _) in enumerate(found)
+            if p in self.scratch
+        ]
+
+    def _native_kernel(self, step: KernelStep, table: Array) -> tuple[list[int], Array]:
+        """The cells of a `sample_loop.Kernel`, and what they refer to."""
+        moved = np.array([column for column, _ in self._moved(step)], np.int64)
+        own = step.spec.columns.get(("scratch",), -1)
+        cells = [step.kernel.address, address_of(table), table.shape[1], own]
+        return [*cells, address_of(moved), len(moved)], moved
+
+    def _native_decode(self, step: DecodeStep) -> Any:
+        """What a `sample_loop.Job` tells of its pictures; None if they need the interpreter."""
+        p = step.root
+        node = self.nodes[p]
+        encoded = node.inputs[0].storage
+        if not node.static.has_regions or encoded is None or encoded.strides is not None:
+            return None
+        native = self._params(p).native(encoded.addresses, self.shapes[p], node.dtype)
+        if native is None:
+            return None
+        pictures, *how = native
+        return pictures, np.ascontiguousarray(self.memory[p]), int(p in self.scratch), *how
+
+    def _params(self, p: int) -> Any:
+        """What a decoder is told of all samples of a value."""
+        params, region = self.nodes[p].params, self.regions.get(p)
+        return params if region is None else params.windowed(*region)
+
+    def _decode(self, step: DecodeStep) -> Work:
+        p = step.root
+        node, params = self.nodes[p], self._params(p)
+        function, shapes, dtype = node.static.function, self.shapes[p].tuples, node.dtype.np
+        addresses = self.memory[p].tolist()
+        is_relative, is_held = p in self.scratch, p == self.held
+
+        def work(begin: int, end: int, places: Places) -> None:
+            for s in range(begin, end):
+                try:
+                    if is_held:
+                        held = params.held(s, shapes[s], dtype)
+                        if held is not None:
+                            places[1] = held - addresses[s]
+                            continue
+                    address = addresses[s] + (places[0] if is_relative else 0)
+                    function(params, s, array_at(address, shapes[s], dtype))
+                except Exception as error:
+                    raise at_site(error, node.op, node.site) from error.__cause__
+
+        return work
+
+
+def address_of(table: Array) -> int:
+    return table.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+def _room(spec: KernelSpec, table: Array) -> int:
+    """Scratch memory that a kernel needs for the largest sample."""
+    column = spec.columns.get(("scratch",))
+    return 0 if column is None else int(table[:, column].max(initial=0))

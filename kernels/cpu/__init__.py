@@ -1,0 +1,1 @@
+"""The CPU back-end: KernelSpec → Numba source → native code."""

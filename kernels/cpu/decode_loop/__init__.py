@@ -1,0 +1,1 @@
+"""A native loop that decodes samples and runs their kernels without the interpreter."""

@@ -1,0 +1,95 @@
+"""Functions that many CPU kernels call, compiled once for all of them.
+
+Interpolation needs long loops in many versions. Inside of every kernel they would be most of what
+it costs to compile (2.5 s instead of 0.6 s for a resize); so kernels call them, a few times a line.
+They are native functions with object files of their own, found by name when a kernel is linked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..common.disk_cache import cache_dir, load_object, store_object
+from . import ahead
+
+_lock = threading.RLock()
+_loaded: dict[str, tuple[Any, int]] = {}  # name → the engine that owns its code, and where it is
+_nowhere = ctypes.c_int64()
+_IMPORT = re.compile(r"^from ndd\.kernels\.cpu\.helpers import (.+)$", re.MULTILINE)
+
+
+def names_in(source: str) -> list[str]:
+    """The helpers that a generated kernel calls."""
+    return [name for line in _IMPORT.findall(source) for name in line.split(", ")]
+
+
+def ensure(
+    names: Iterable[str], machine: str, link: Callable[[str, bytes], tuple[Any, int]]
+) -> None:
+    """Make helpers known to the linker: from disk, or compiled now."""
+    import llvmlite.binding as llvm
+
+    def file(name: str) -> Path:
+        return cache_dir() / "cpu" / f"helper_{name}.{machine}.o"
+
+    for name in sorted(names, key=ahead.turn):
+        with _lock:
+            if name in _loaded:
+                continue
+            ahead.wait_for(name, file)
+            kept = load_object(file(name), name)
+            if kept is None:
+                if name == "jpeg_frames":
+                    missing = [n for n in ahead.USUAL if not file(n).exists()]
+                    ahead.begin(missing, file(name).parent)
+                kept = _compile(name)
+                store_object(file(name), name, *kept)
+            engine, address = link(*kept)
+            llvm.add_symbol(_symbol(name), address)
+            _loaded[name] = engine, address
+
+
+def promise(names: Iterable[str]) -> None:
+    """Let Numba compile what calls helpers that are not there yet. It links its own copy, which
+    nobody runs, and wants addresses for that."""
+    import llvmlite.binding as llvm
+
+    for name in names:
+        with _lock:
+            if name not in _loaded:
+                llvm.add_symbol(_symbol(name), ctypes.addressof(_nowhere))
+
+
+@cache
+def function(name: str) -> Callable[[int, int, int], int]:
+    """A helper of three numbers, to be called from Python."""
+    from .runtime import link, machine, native
+
+    ensure([name], machine(), link)
+    return native(*_loaded[name])
+
+
+def _symbol(name: str) -> str:
+    return f"ndd_{name}"
+
+
+def _compile(name: str) -> tuple[str, bytes]:
+    from .native import catalogue
+    from .native.compile import compile_native
+
+    return compile_native(*catalogue.helper(name))
+
+
+def __getattr__(name: str) -> Any:
+    """The call of a helper, for generated kernels."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    from .native import catalogue
+
+    return catalogue.external(_symbol(name), catalogue.helper(name)[1])

@@ -1,0 +1,365 @@
+"""Source of the interpolating part of a CPU kernel: one line of the result at a time.
+
+The rows that a line depends on are summed up into one float32 row, a loop over contiguous memory
+with as many taps as it has rows; then every pixel of the line is a sum of a few neighbours in that
+row. Or the other way round, where upstream does that (see NOTE [order of sums]): the last few rows
+are kept, each with its columns summed up (of images eight rows at once: native/band_sums.py), and
+the line is a sum of these. Rows of a volume are summed up along two dimensions, of which `a` is the
+one that comes earlier. What follows in the group reads the line. So there is no full-size
+intermediate, only columns and rows that are needed are read, and weights are computed once per
+sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ..ir import dtypes as dt
+from ..ir.expr import Expr, walk
+from ..ir.spec import BAND_COLUMNS, BAND_ROWS, GROUP, Access
+
+if TYPE_CHECKING:
+    from .render import Writer
+
+Places = dict[str, str]  # of a row, along the dimensions of rows: "a" and, of a volume, "b"
+
+
+class SamplerWriter:
+    """Writes the lines of the sampler; works for one `Writer`."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.spec = spec = writer.spec
+        assert spec.sampler is not None
+        self.value = spec.sampler.value
+        self.axes = spec.sampler.axes
+        self.last = len(self.axes) - 1
+        self.rows = "ab"[: self.last]
+        self.channels = spec.sampler.lanes
+        self.row_depth = len(spec.loop_axes) - (self.axes[-1] is not None)
+        # Channels that lie side by side are interpolated together, others one after the other.
+        runs_on = all(self._runs_on(a, self.channels) for a in spec.sampler_loads)
+        self.lanes = self.channels if runs_on else 1
+        self.contiguous = all(self._runs_on(a, self.lanes) for a in spec.sampler_loads)
+
+    def _runs_on(self, access: Access, lanes: int) -> bool:
+        """Whether so many lanes of all pixels in a row of an operand are one run of elements."""
+        if not self._is_tapped(access):
+            return True
+        pixel, *lane = access.strides[self.spec.rank + self.last :] or (0,)
+        return pixel == lanes and (lanes == 1 or lane == [1])
+
+    def _is_tapped(self, access: Access) -> bool:
+        return len(access.strides) > self.spec.rank
+
+    def read(self, e: Expr) -> str:
+        """Source of a `sample` leaf."""
+        o = "0" if self.axes[-1] is None else f"o_{self.axes[-1]}"
+        return f"row_f32(line, {e.attr} * room + {o})"
+
+    def _n(self, k: int) -> str:
+        """Positions of the result along a dimension."""
+        return "1" if self.axes[k] is None else f"n_{self.axes[k]}"
+
+    # -- once per sample -----------------------------------------------------------------------
+
+    def prepare(self) -> Iterator[str]:
+        for name in self.spec.sampler_areas:
+            yield f"{name} = scratch + area_{name}"
+        # pixels of a line, in groups
+        yield f"room = ({self._n(self.last)} + {GROUP - 1}) // {GROUP} * {GROUP}"
+        for k in range(self.last + 1):
+            room, places = (
+                ("room", "1, room") if k == self.last else (self._n(k), f"tap_count_{k}, 1")
+            )
+            numbers = ", ".join(f"tap_{what}_{k}" for what in ("step", "at", "n", "in", "count"))
+            yield f"fill_taps(first_{k}, weight_{k}, {self._n(k)}, {room}, {places}, {numbers},"
+            yield f"    tap_nearest_{k}, tap_base_{k}, tap_table_{k}, as_f32(tap_origin_{k}),"
+            yield f"    as_f32(tap_scale_{k}), as_f32(tap_stretch_{k}))"
+            yield f"low_{k} = i64(get_i32(first_{k}, {room}))"
+            yield f"high_{k} = i64(get_i32(first_{k}, {room} + 1))"
+        self.writer.helpers |= {"fill_taps", "pad_row", f"sum_columns_{self.lanes}"}
+        # columns of the input that are needed, and how often its border pixels are repeated
+        last = self.last
+        yield f"begin = min(max(low_{last}, 0), tap_in_{last} - 1)"
+        yield f"end = max(min(high_{last}, tap_in_{last}), begin + 1)"
+        yield f"low = min(low_{last}, begin)"
+        yield f"span, left, right = end - begin, begin - low, max(high_{last} - end, 0)"
+        yield f"inner = sums + left * {4 * self.lanes}"
+        yield "one = stack_256()"
+        yield "put_f32(one, 0, f32(1.0))"
+        if self.rows:
+            yield from self._order()
+            slot = self.writer.fresh("s")
+            yield f"if tap_turn_{last} < turn_a:"
+            rings = " * ".join(f"ring_{d}" for d in self.rows)
+            yield f"    for {slot} in range({rings} * {self.channels // self.lanes}):"
+            yield f"        put_i64(kept, {slot}, -1)"
+
+    def _order(self) -> Iterator[str]:
+        """Which dimension the rows are summed up along first, `a`, and which later, `b`."""
+        names = [f"tap_{what}" for what in ("count", "in", "turn")]
+        slots = [a for a, access in enumerate(self.spec.loads) if self._is_tapped(access)]
+        strides = {f"stride_{{}}_{a}": [self._stride(a, k) for k in (0, 1)] for a in slots}
+        if self.last == 2:
+            yield "turned = tap_turn_1 < tap_turn_0"
+        for name in names:
+            yield from self._in_order(f"{name[4:]}_{{}}", f"{name}_0", f"{name}_1")
+        for name, (first, second) in strides.items():
+            yield from self._in_order(name, first, second)
+        more = f" + {BAND_ROWS - 1}" if self.last == 1 else ""
+        for d in self.rows:  # so many rows are kept at most
+            yield f"ring_{d} = min(count_{d}{more}, in_{d})"
+        if self._in_bands():
+            yield from self._bands()
+
+    def _in_bands(self) -> bool:
+        """Whether columns of several rows may be summed up at once: those of images, as they lie
+        in memory. (A volume may need its next rows only after it has forgotten them.)"""
+        return self.last == 1 and self._plain_load() is not None
+
+    def _bands(self) -> Iterator[str]:
+        """The last row that a band may begin with; none can if rows are skipped or come in
+        descending order, or if eight pixels need too many columns."""
+        yield "rises = as_f32(tap_scale_0) * f32(tap_step_0) >= f32(0.0)"
+        yield f"is_dense = high_0 - low_0 <= {self._n(0)} * tap_count_0"
+        reach = f"abs(as_f32(tap_scale_1)) * f32({GROUP - 1}) + f32(tap_count_1 + 4)"
+        yield f"is_near = {reach} <= f32({BAND_COLUMNS})"
+        yield f"last_band = min(high_0, in_a) - {BAND_ROWS} if rises & is_dense & is_near else -1"
+        yield "lines = stack_256()"
+
+    def _in_order(self, name: str, first: str, second: str) -> Iterator[str]:
+        """`name` of `a` and `b`, given what it is of the dimensions 0 and 1."""
+        if self.last == 1:
+            yield f"{name.format('a')} = {first}"
+        else:
+            yield f"{name.format('a')} = {second} if turned else {first}"
+            yield f"{name.format('b')} = {first} if turned else {second}"
+
+    # -- once per line -------------------------------------------------------------------------
+
+    def line(self) -> Iterator[str]:
+        for k in range(self.last):
+            o = "0" if self.axes[k] is None else f"o_{self.axes[k]}"
+            yield f"at_{k} = i64(get_i32(first_{k}, {o}))"
+            yield f"weights_{k} = weight_{k} + {o} * tap_count_{k} * 4"
+        if self.rows:
+            for name in ("at", "weights"):
+                yield from self._in_order(f"{name}_{{}}", f"{name}_0", f"{name}_1")
+        if self.lanes == self.channels:
+            yield from self._sums("0")
+        else:
+            yield f"for lane in range({self.channels}):"
+            yield from _indent(self._sums("lane"))
+
+    def _sums(self, lane: str) -> Iterator[str]:
+        """NOTE [order of sums] Upstream takes the cheapest order (resize_geometry.py). Sums differ
+        in their last bits, and these decide where a result is exactly a half: one byte in 36
+        if 2 pixels become 3. So we take the same order, and then all bits agree.
+        """
+        line = f"line + {lane} * 4 * room" if lane != "0" else "line"
+        if not self.rows:
+            yield from [*self._row({}), *self._columns(line)]
+            return
+        yield f"if tap_turn_{self.last} < turn_a:"
+        yield from _indent(self._columns_first(lane, line))
+        if self.last == 2:
+            yield f"elif tap_turn_{self.last} < turn_b:"
+            yield from _indent(self._columns_between(line))
+        yield "else:"
+        yield from _indent(self._columns_last(line))
+
+    def _columns_first(self, lane: str, line: str) -> Iterable[str]:
+        if self.last == 1:
+            return self._sum_of_ring(lane, {}, line)
+        return self._sum_along_b(line, lambda b: self._sum_of_ring(lane, b, "part"))
+
+    def _columns_between(self, line: str) -> Iterable[str]:
+        def part(b: Places) -> Iterable[str]:
+            return [*self._sum_along_a(b, "inner"), *self._columns("part")]
+
+        return self._sum_along_b(line, part)
+
+    def _columns_last(self, line: str) -> Iterable[str]:
+        rows = self._sum_along_a({}, "inner")
+        if self.last == 2:
+            rows = self._sum_along_b("inner", lambda b: self._sum_along_a(b, "part"))
+        return [*rows, *self._columns(line)]
+
+    def _columns(self, to: str) -> Iterator[str]:
+        """Repeat the border pixels of a row, and sum up its columns."""
+        yield "if left + right > 0:"
+        yield f"    pad_row(sums, left, span, right, {self.lanes})"
+        k = self.last
+        taps = f"first_{k}, weight_{k}, room, tap_count_{k}"
+        yield f"sum_columns_{self.lanes}(sums, {taps}, low, {to})"
+
+    def _sum_along_b(self, to: str, part: Callable[[Places], Iterable[str]]) -> Iterator[str]:
+        """The sum of parts, which are made one after the other."""
+        t, b = self.writer.fresh("t"), self.writer.fresh("b")
+        self.writer.helpers.add("sum_rows_f32")
+        yield f"for {t} in range(count_b):"
+        yield f"    {b} = {_clamped('b', t)}"
+        yield from _indent(part({"b": b}))
+        count = f"span * {self.lanes}" if to == "inner" else f"room * {self.lanes}"
+        yield f"    sum_rows_f32(part, 0, 0, 0, 1, weights_b + {t} * 4, 1, {t}, {count}, {to})"
+
+    def _sum_of_ring(self, lane: str, places: Places, to: str) -> Iterator[str]:
+        """Sum up rows along `a`, of which each has its columns summed up.
+
+        `kept` tells which row is in which slot of the ring.
+        """
+        t, a, slot, name = (self.writer.fresh(stem) for stem in "task")
+        size = f"room * {self.lanes}"
+        number, ring = self._outer_number(), lane
+        for d, place in places.items():
+            number = f"({number} * in_{d} + {place})"
+            ring = f"({ring} * ring_{d} + {place} % ring_{d})"
+        yield f"for {t} in range(count_a):"
+        yield f"    {a} = {_clamped('a', t)}"
+        yield f"    {slot} = {ring} * ring_a + {a} % ring_a"
+        yield f"    {name} = {number} * in_a + {a}"
+        yield f"    if get_i64(kept, {slot}) != {name}:"
+        if self._in_bands():
+            yield f"        if {a} <= last_band:"
+            yield from _indent(self._band(a, ring, name, size), 3)
+            yield "            continue"
+        yield f"        put_i64(kept, {slot}, {name})"
+        row = [*self._row({**places, "a": a}), *self._columns(f"ring + {slot} * 4 * {size}")]
+        yield from _indent(row, 2)
+        self.writer.helpers.add("sum_rows_f32_ring")
+        source = "ring" if ring == "0" else f"ring + {ring} * ring_a * 4 * {size}"
+        taps = "at_a, in_a, weights_a, count_a, ring_a"
+        yield f"sum_rows_f32_ring({source}, 0, {size}, {taps}, 0, {size}, {to})"
+
+    def _band(self, a: str, ring: str, name: str, size: str) -> Iterator[str]:
+        """Row `a` and those that follow it, each with its columns summed up."""
+        load, k = self._plain_load(), self.writer.fresh("k")
+        assert load is not None
+        slot, dtype = self.writer.fresh("s"), self.spec.loads[load.attr].dtype
+        helper = f"sum_band_{dtype}_{self.lanes}"
+        self.writer.helpers.add(helper)
+        yield f"for {k} in range({BAND_ROWS}):"
+        yield f"    {slot} = {ring} * ring_a + ({a} + {k}) % ring_a"
+        yield f"    put_i64(kept, {slot}, {name} + {k})"
+        yield f"    put_i64(lines, {k}, ring + {slot} * 4 * {size})"
+        begin = self._base(load.attr, {"a": a}, whole=True)
+        row = f"in_{load.attr} + ({begin}) * {dtype.bytes}, stride_a_{load.attr}"
+        taps = "tap_in_1, first_1, weight_1, room, tap_count_1"
+        yield f"{helper}({row}, {taps}, band, lines)"
+
+    def _outer_number(self) -> str:
+        """Number of the position along all axes that are not interpolated."""
+        number = "0"
+        for axis in self.spec.loop_axes:
+            if axis not in self.axes:
+                number = f"o_{axis}" if number == "0" else f"({number} * n_{axis} + o_{axis})"
+        return number
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _row(self, places: Places) -> Iterator[str]:
+        """One row as it is, in `inner`; `places`: where it lies along each dimension."""
+        if self._plain_load() is not None:
+            yield from self._call_sum_rows(places, "0, 0, 1, one, 1", "inner")
+        else:
+            bases, lines = self._bases(places)
+            yield from lines
+            yield from self._each_value(bases, "{}", "inner")
+
+    def _sum_along_a(self, places: Places, to: str) -> Iterator[str]:
+        """The rows along `a` summed up."""
+        load = self._plain_load()
+        if load is not None:
+            rows = f"stride_a_{load.attr}, at_a, in_a, weights_a, count_a"
+            yield from self._call_sum_rows(places, rows, to)
+            return
+        t, a, weight = (self.writer.fresh(stem) for stem in "taw")
+        yield f"for {t} in range(count_a):"
+        bases, lines = self._bases({**places, "a": a})
+        first = [f"{a} = {_clamped('a', t)}", f"{weight} = get_f32(weights_a, {t})"]
+        yield from _indent([*first, *lines])
+        product = f"{weight} * {{}}"
+        for test, total in (
+            (f"if {t} == 0:", product),
+            ("else:", f"row_f32({to}, {{e}}) + {product}"),
+        ):
+            yield f"    {test}"
+            yield from _indent(self._each_value(bases, total, to), 2)
+
+    def _plain_load(self) -> Expr | None:
+        """The load that a tap is, if it is no more than that and its rows are contiguous."""
+        e = self.value
+        while e.op == "cast" and e.dtype is dt.float32:
+            e = e.args[0]
+        tapped = e.op == "load" and self._is_tapped(self.spec.loads[e.attr])
+        return e if tapped and self.contiguous else None
+
+    def _call_sum_rows(self, places: Places, rows: str, to: str) -> Iterator[str]:
+        load = self._plain_load()
+        assert load is not None
+        name = f"sum_rows_{self.spec.loads[load.attr].dtype}"
+        self.writer.helpers.add(name)
+        begin, count = self._base(load.attr, places), f"span * {self.lanes}"
+        yield f"{name}(in_{load.attr}, {begin}, {rows}, 0, {count}, {to})"
+
+    def _each_value(self, bases: dict[int, str], total: str, to: str) -> Iterator[str]:
+        """A loop over the values of a row, that stores what is made of each of them."""
+        e = self.writer.fresh("e")
+        lines, value = self._tap(bases, e)
+        yield f"for {e} in range(span * {self.lanes}):"
+        yield from _indent([*lines, f"store_f32_7({to}, {e}, {total.format(value, e=e)})"])
+
+    def _bases(self, places: Places) -> tuple[dict[int, str], list[str]]:
+        """Where a row begins in each operand."""
+        bases: dict[int, str] = {}
+        lines: list[str] = []
+        for load in walk([self.value]):
+            if load.op == "load" and self._is_tapped(self.spec.loads[load.attr]):
+                bases[load.attr] = self.writer.fresh("b")
+                lines.append(f"{bases[load.attr]} = {self._base(load.attr, places)}")
+        return bases, lines
+
+    def _base(self, slot: int, places: Places, whole: bool = False) -> str:
+        """Where a row, or the needed part of it, begins in an operand, for the channel at hand."""
+        terms = [self.writer.outer_offset(slot, {})]
+        if self.lanes != self.channels:
+            terms.append(f"lane * {self._stride(slot, self.last + 1)}")
+        terms += [f"{place} * stride_{d}_{slot}" for d, place in places.items()]
+        if not whole:
+            terms.append(f"begin * {self._stride(slot, self.last)}")
+        return " + ".join(t for t in terms if t != "0")
+
+    def _stride(self, slot: int, k: int) -> str:
+        """Of an operand along an interpolated dimension, or that of channels behind the last."""
+        axis, access = self.spec.rank + k, self.spec.loads[slot]
+        stride = access.strides[axis] if axis < len(access.strides) else 0
+        return f"in_stride_{slot}_{axis}" if stride is None else str(stride)
+
+    def _tap(self, bases: dict[int, str], e: str) -> tuple[list[str], str]:
+        """Lines that compute the value of one tap, and its name."""
+        lines: list[str] = []
+        for x in walk([self.value]):
+            if x.op == "const":
+                continue
+            if x.op == "load" and x.attr in bases:
+                slot = x.attr
+                by = self._stride(slot, self.last)
+                where = e if self.contiguous else f"{e} * {by}"
+                text = f"load_{x.dtype}(in_{slot}, {bases[slot]} + {where})"
+            elif x.op == "load":
+                text = f"load_{x.dtype}(in_{x.attr}, {self.writer.outer_offset(x.attr, {})})"
+            else:
+                text = self.writer.print(x)
+            lines.append(self.writer.assign(x, text))
+        return lines, self.writer.ref(self.value)
+
+
+def _clamped(d: str, tap: str) -> str:
+    """The place of a tap along a dimension, if need be the border's."""
+    return f"min(max(at_{d} + {tap}, 0), in_{d} - 1)"
+
+
+def _indent(lines: Iterable[str], by: int = 1) -> Iterator[str]:
+    return ("    " * by + line for line in lines)

@@ -1,0 +1,155 @@
+"""Source of the interpolating part of a GPU kernel: every program sums its own taps.
+
+The loops run over the taps of all dimensions, in the order in which CPU kernels add: outermost is
+the dimension that is summed up last. Weights come from the filter's table as they are needed
+(kernels/ir/taps.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..ir.expr import Expr, walk
+
+if TYPE_CHECKING:
+    from .render import Writer
+
+
+class SamplerWriter:
+    """Writes the lines of the sampler; works for one `Writer`."""
+
+    def __init__(self, writer: Writer) -> None:
+        assert writer.spec.sampler is not None
+        self.writer = writer
+        self.spec = writer.spec
+        self.value = writer.spec.sampler.value
+        self.uses = frozenset(walk([self.value]))
+        self.axes = writer.spec.sampler.axes
+        self.lanes = range(writer.spec.sampler.lanes)
+
+    def name(self, e: Expr) -> str:
+        """The variable of a `sample` leaf."""
+        return f"sampled_{e.attr}"
+
+    def lines(self) -> Iterator[str]:
+        dims = [str(k) for k in range(len(self.axes))]
+        # one address and small numbers take fewer registers than an address for each dimension
+        yield "filters = tap_table_0.to(tl.pointer_type(tl.float32))"
+        for k, axis in zip(dims, self.axes, strict=True):
+            yield f"tap_filter_{k} = ((tap_table_{k} - tap_table_0) // 4).to(tl.int32)"
+            yield from self._dimension(k, axis)
+        if len(dims) > 1:
+            yield from self._order(dims)
+        yield from self._sum(len(dims) - 1)
+        for lane in self.lanes:
+            yield f"sampled_{lane} = sum_{len(dims) - 1}_{lane}"
+
+    def _order(self, dims: list[str]) -> Iterator[str]:
+        """In which order dimensions are summed up depends on the sample: see NOTE [order of sums].
+        What is told of `pass_0`, `pass_1`, … is told of the dimension whose turn that is."""
+        if len(dims) == 2:
+            yield "turned = tap_turn_1 < tap_turn_0"
+        else:
+            for k in dims:
+                before = (f"(tap_turn_{j} < tap_turn_{k}).to(tl.int32)" for j in dims if j != k)
+                yield f"turn_{k} = {' + '.join(before)}"
+        names = [f"tap_{what}" for what in ("count", "base", "in", "filter", "stretch")]
+        for name in (*names, "first", "at", "total"):
+            for turn in dims:
+                yield f"{name}_pass_{turn} = {self._chosen({k: f'{name}_{k}' for k in dims}, turn)}"
+
+    def _sum(self, turn: int) -> Iterator[str]:
+        """The loop over the taps of a pass, and within it that of the pass before it."""
+        k = f"pass_{turn}" if len(self.axes) > 1 else "0"
+        for lane in self.lanes:
+            yield f"sum_{turn}_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
+        yield f"for tap_{k} in range(tap_count_{k}):"
+        yield from _indent(self._tap_weight(k))
+        yield from _indent(self._sum(turn - 1) if turn else self._positions())
+        for lane in self.lanes:
+            text, value = self._tap(lane) if turn == 0 else ([], f"sum_{turn - 1}_{lane}")
+            yield from _indent([*text, f"sum_{turn}_{lane} = sum_{turn}_{lane} + w_{k} * {value}"])
+
+    def _positions(self) -> Iterator[str]:
+        """Along the dimensions, from those of the passes."""
+        dims = [str(k) for k in range(len(self.axes))]
+        for k in dims if len(dims) > 1 else ():
+            yield f"p_{k} = {self._chosen({t: f'p_pass_{t}' for t in dims}, k, of_pass=False)}"
+
+    def _chosen(self, values: dict[str, str], which: str, of_pass: bool = True) -> str:
+        """The value of the dimension whose turn is `which`; or else, of values by turn, that of
+        the dimension `which`."""
+        if len(values) == 2:
+            other = "1" if which == "0" else "0"
+            return f"tl.where(turned, {values[other]}, {values[which]})"
+        *cases, (_, found) = values.items()
+        for k, value in reversed(cases):
+            test = f"turn_{k} == {which}" if of_pass else f"turn_{which} == {k}"
+            found = f"tl.where({test}, {value}, {found})"
+        return found
+
+    def _tap_weight(self, k: str) -> Iterator[str]:
+        """The normalised weight of a tap, and the pixel that it reads."""
+        yield from self._weight(k, f"tap_{k}")
+        yield f"w_{k} = tl.div_rn(w_{k}, total_{k})"
+        yield f"p_{k} = tl.maximum(tap_base_{k} + first_{k} + tap_{k}, 0)"
+        yield f"p_{k} = tl.minimum(p_{k}, tap_in_{k} - 1).to(INDEX)"
+
+    def _dimension(self, k: str, axis: int | None) -> Iterator[str]:
+        """Where the taps of a dimension begin, and the sum of their weights."""
+        o = "lane * 0" if axis is None else f"o_{axis}"
+        yield f"out_{k}_ = tl.maximum(tap_step_{k} * ({o}) + tap_at_{k}, 0)"
+        yield f"out_{k}_ = tl.minimum(out_{k}_, tap_n_{k} - 1).to(tl.int32)"
+        yield f"half_{k} = tl.where(tap_nearest_{k} == 0, 0.0, 0.5)"
+        yield f"at_{k} = (out_{k}_.to(tl.float32) + half_{k}) * tap_scale_{k} + tap_origin_{k}"
+        yield f"if tap_nearest_{k} == 2:"
+        yield f"    at_{k} = tap_origin_{k} + 0.5 * tap_scale_{k} + out_{k}_.to(tl.float32) * 0.0"
+        yield f"    for step in range(tap_n_{k}):"
+        yield f"        at_{k} = tl.where(step < out_{k}_, at_{k} + tap_scale_{k}, at_{k})"
+        # far outside all taps are the border pixel, and an integer holds the position
+        yield f"far_{k} = (tap_in_{k} + tap_count_{k} + 1).to(tl.float32)"
+        yield f"at_{k} = tl.minimum(tl.maximum(at_{k}, 0.0 - far_{k}), far_{k})"
+        yield f"first_{k} = tl.where(tap_nearest_{k} != 0, tl.floor(at_{k}), tl.ceil(at_{k}))"
+        yield f"first_{k} = first_{k}.to(tl.int32)"
+        yield f"total_{k} = tl.full((BLOCK,), 0.0, tl.float32)"
+        yield f"for tap in range(tap_count_{k}):"
+        yield from _indent(self._weight(k, "tap"))
+        yield f"    total_{k} = total_{k} + w_{k}"
+
+    def _weight(self, k: str, tap: str) -> Iterator[str]:
+        """The filter, read from its table, at the distance of a tap."""
+        yield f"d_{k} = ((first_{k} + {tap}).to(tl.float32) - at_{k}) * tap_stretch_{k}"
+        yield f"j_{k} = d_{k}.to(tl.int32)"
+        yield f"knot_{k} = filters + (tap_filter_{k} + j_{k})"
+        yield f"w_{k} = tl.load(knot_{k})"
+        yield f"next_{k} = tl.load(knot_{k} + 1)"
+        yield f"w_{k} = w_{k} + (d_{k} - j_{k}.to(tl.float32)) * (next_{k} - w_{k})"
+
+    def _tap(self, lane: int) -> tuple[list[str], str]:
+        """Lines that compute the value of one tap, and its name."""
+        writer, rank = self.writer, self.spec.rank
+        names = dict(writer.names)  # of what has been computed outside of the loops
+        lines: list[str] = []
+        for e in walk([self.value]):
+            if e.op == "const" or e in names:
+                continue
+            name = f"v{lane}_{len(lines)}"
+            if e.op == "load":
+                access = self.spec.loads[e.attr]
+                positions = [*(f"p_{k}" for k in range(len(self.axes))), str(lane)]
+                positions = positions[: len(access.strides) - rank]
+                pointer = writer.pointer("in", e.attr, access, (), True, positions)
+                loaded = f"tl.load({pointer}, mask=inside, other=0)"
+                lines.append(f"{name} = {loaded}" + (" != 0" if e.dtype.name == "bool" else ""))
+            else:
+                writer.names[e] = name
+                lines += writer.assign(e, masked=True)
+            writer.names[e] = name
+        value = writer.typed(self.value)
+        writer.names = names
+        return lines, value
+
+
+def _indent(lines: Iterator[str] | list[str]) -> Iterator[str]:
+    return ("    " + line for line in lines)

@@ -1,0 +1,378 @@
+"""Streams and events: in-order queues of device work, of CUDA or simulated by a thread each."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import enum
+import itertools
+import operator
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from ndd.kernels.gpu import env as gpu_env
+
+__all__ = ["CREATE_NEW", "Event", "Stream", "stream"]
+
+# Interpreted kernels are slow; what still runs this long after exit began is abandoned.
+EXIT_JOIN_SECONDS = 5.0
+
+
+class _Sentinel(enum.Enum):
+    CREATE_NEW = "create_new"
+
+    def __repr__(self) -> str:
+        return "CREATE_NEW"
+
+
+CREATE_NEW: Final = _Sentinel.CREATE_NEW
+_CreateNew = Literal[_Sentinel.CREATE_NEW]
+
+
+# -- simulation ------------------------------------------------------------------------------------
+
+
+class _Failure:
+    """An error of queued work; `is_reported` once some wait has raised it."""
+
+    __slots__ = ("error", "is_reported")
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.is_reported = False
+
+    def raise_error(self) -> None:
+        self.is_reported = True
+        raise self.error
+
+
+class _Mark:
+    """A point in a queue: `passed` when the work before it has ended, well or with `failure`."""
+
+    __slots__ = ("failure", "passed")
+
+    def __init__(self) -> None:
+        self.passed = threading.Event()
+        self.failure: _Failure | None = None
+
+    def wait(self) -> None:
+        self.passed.wait()
+        if self.failure is not None:
+            self.failure.raise_error()
+
+
+class _QueueCore:
+    """The queue as its thread sees it; it holds no reference to the streams that use it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.items: collections.deque[Callable[[], None] | _Mark] = collections.deque()
+        self.ready = threading.Condition()
+        self.failure: _Failure | None = None
+        self.is_closed = False
+        self.thread: threading.Thread | None = None
+
+    def put(self, item: Callable[[], None] | _Mark) -> None:
+        with self.ready:
+            self.items.append(item)
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._loop, name=self.name, daemon=True)
+                self.thread.start()
+            self.ready.notify()
+
+    def close(self) -> threading.Thread | None:
+        """Let the thread end when the queue is empty; like CUDA, queued work is still done."""
+        with self.ready:
+            self.is_closed = True
+            self.ready.notify()
+            return self.thread
+
+    def after_fork(self) -> None:
+        # The child has no queue thread. What was queued, the item in work included, runs there.
+        self.ready = threading.Condition()
+        self.thread = None
+
+    def _loop(self) -> None:
+        while True:
+            with self.ready:
+                while not self.items:
+                    if self.is_closed:
+                        return
+                    self.ready.wait()
+            # The head stays in the queue while it runs, for after_fork.
+            self._run(self.items[0])
+            self.items.popleft()
+
+    def _run(self, item: Callable[[], None] | _Mark) -> None:
+        if isinstance(item, _Mark):
+            if self.failure is not None and not self.failure.is_reported:
+                item.failure = self.failure
+            item.passed.set()
+            return
+        try:
+            item()
+        except BaseException as error:  # belongs to whoever waits, whatever it is
+            if self.failure is None or self.failure.is_reported:
+                self.failure = _Failure(error)
+
+
+class _Queue:
+    """One simulated stream; shared by all `Stream` objects with the same handle."""
+
+    def __init__(self, handle: int) -> None:
+        self.core = _QueueCore(f"ndd-stream-{handle:#x}")
+        _cores.add(self.core)
+        # At exit _close_all does it, and waits.
+        weakref.finalize(self, self.core.close).atexit = False
+
+    def mark(self) -> _Mark:
+        mark = _Mark()
+        self.core.put(mark)
+        return mark
+
+
+_cores: weakref.WeakSet[_QueueCore] = weakref.WeakSet()
+_queues: weakref.WeakValueDictionary[tuple[int, int], _Queue] = weakref.WeakValueDictionary()
+_queues_lock = threading.Lock()
+# Like addresses: unequal to small numbers that a user may pass as handles (0, 1, 2 are CUDA's own).
+_new_handles = itertools.count(0x10000, 0x10)
+
+
+def _simulated_queue(handle: int, device_id: int) -> _Queue:
+    with _queues_lock:
+        queue = _queues.get((handle, device_id))
+        if queue is None:
+            queue = _queues[handle, device_id] = _Queue(handle)
+        return queue
+
+
+def _close_all() -> None:
+    deadline = time.monotonic() + EXIT_JOIN_SECONDS
+    for thread in [core.close() for core in list(_cores)]:
+        if thread is not None:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _after_fork() -> None:
+    global _queues_lock
+    _queues_lock = threading.Lock()
+    for core in list(_cores):
+        core.after_fork()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# -- what others use -------------------------------------------------------------------------------
+
+
+class Stream:
+    """A CUDA stream: one that we create, or a wrapper of one made elsewhere.
+
+    Use `stream` rather than this class.
+
+    >>> import ndd
+    >>> ndd.Stream.create_new is not None
+    True
+
+    Parameters
+    ----------
+    stream : stream object or ``Stream.create_new``, optional
+        What to wrap: an object with ``__cuda_stream__``, a PyTorch stream or a raw handle. By
+        default a new stream is created. A wrapped object is kept alive.
+    device_id : int, optional
+        Ordinal of the GPU; the current one if omitted. For an object that knows its own, only
+        checked.
+    """
+
+    create_new: Final = CREATE_NEW
+
+    def __init__(self, *, stream: Any = CREATE_NEW, device_id: int | None = None) -> None:
+        handle = None if stream is CREATE_NEW else _handle_of(stream)
+        gpu_env.require_gpu("a CUDA stream")
+        source_id = _device_id_of(stream)
+        if source_id is not None and device_id is not None and source_id != device_id:
+            raise ValueError(f"the stream is on GPU {source_id}, not on GPU {device_id} as given")
+        if source_id is None:
+            source_id = gpu_env.current_device_id() if device_id is None else device_id
+        self._device_id = _checked_device_id(source_id)
+        self._source: Any = stream
+        self._queue: _Queue | None = None
+        if gpu_env.simulating():
+            self._handle = next(_new_handles) if handle is None else handle
+            self._queue = _simulated_queue(self._handle, self._device_id)
+        elif handle is None:
+            self._source = gpu_env.cuda().new_stream(self._device_id)
+            self._handle = gpu_env.cuda().handle_of(self._source)
+        else:
+            self._handle = handle
+
+    @property
+    def handle(self) -> int:
+        """The raw ``cudaStream_t`` as an integer."""
+        return self._handle
+
+    @property
+    def device_id(self) -> int:
+        """Ordinal of the GPU."""
+        return self._device_id
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether a thread of this process stands for the GPU."""
+        return self._queue is not None
+
+    def synchronize(self) -> None:
+        """Wait until all work scheduled on this stream is complete; raise its first error."""
+        if self._queue is not None:
+            self._queue.mark().wait()
+        else:
+            self._native().synchronize()
+
+    def submit(self, fn: Callable[[], None]) -> None:
+        """Run `fn` in stream order.
+
+        A simulated stream runs it on its thread, and its error surfaces at the next wait. With CUDA
+        `fn` launches asynchronous work (on `handle`), so it is called at once.
+        """
+        if self._queue is not None:
+            self._queue.core.put(fn)
+        else:
+            fn()
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record `event`, or a new one, after the work scheduled so far."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """Let later work of this stream wait for `event`, without blocking the caller."""
+        event.wait(self)
+
+    def _native(self) -> Any:
+        return gpu_env.cuda().wrap_stream(self._handle, self._device_id)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stream):
+            return NotImplemented
+        return self._handle == other._handle and self._device_id == other._device_id
+
+    def __hash__(self) -> int:
+        return hash((self._handle, self._device_id))
+
+    def __repr__(self) -> str:
+        return f"Stream(handle={self._handle:#x}, device_id={self._device_id})"
+
+
+class Event:
+    """A point in a stream that hosts and other streams can wait for.
+
+    As in CUDA, an event that was never recorded counts as passed, and a second `record` moves it.
+    """
+
+    __slots__ = ("_mark", "_native")
+
+    def __init__(self) -> None:
+        self._mark: _Mark | None = None
+        self._native: Any = None
+
+    def record(self, stream: Stream) -> None:
+        """Mark the work scheduled on `stream` so far."""
+        if stream._queue is not None:
+            self._mark = stream._queue.mark()
+        else:
+            self._native = self._native or gpu_env.cuda().new_event()
+            self._native.record(stream._native())
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let later work of `stream` wait for this event; without a stream, wait here."""
+        if stream is None:
+            self.synchronize()
+        elif self._mark is not None:
+            stream.submit(self._mark.wait)
+        elif self._native is not None:
+            stream._native().wait_event(self._native)
+
+    def synchronize(self) -> None:
+        """Wait here until the event has passed; raise the error of the work before it."""
+        if self._mark is not None:
+            self._mark.wait()
+        elif self._native is not None:
+            self._native.synchronize()
+
+    def query(self) -> bool:
+        """Whether the event has passed, without waiting."""
+        if self._mark is not None:
+            return self._mark.passed.is_set()
+        return self._native is None or gpu_env.cuda().is_done(self._native)
+
+
+def stream(*, stream: Any = CREATE_NEW, device_id: int | None = None) -> Stream | None:
+    """Wrap an existing stream or create a new one.
+
+    >>> stream(stream=None) is None
+    True
+
+    Keyword Args
+    ------------
+    stream : stream object, None or ``Stream.create_new``, optional
+        An object with ``__cuda_stream__``, a PyTorch stream or a raw handle is wrapped; ``None``
+        stays ``None``; by default a new stream is created.
+    device_id : int, optional
+        Ordinal of the GPU; the current one if omitted. For an object that knows its own, only
+        checked. Ignored if `stream` is ``None``.
+    """
+    if stream is None:
+        return None
+    if isinstance(stream, Stream) and device_id in (None, stream.device_id):
+        return stream
+    return Stream(stream=stream, device_id=device_id)
+
+
+def _handle_of(source: Any) -> int:
+    protocol = getattr(source, "__cuda_stream__", None)
+    if protocol is not None:
+        # A method by the protocol; early implementations had a property.
+        handle: Any = (protocol() if callable(protocol) else protocol)[1]
+    else:
+        handle = getattr(source, "cuda_stream", source)  # PyTorch's attribute
+    try:
+        handle = operator.index(handle)
+    except TypeError:
+        raise TypeError(f"Cannot interpret the object {source!r} as a CUDA stream.") from None
+    if handle < 0:
+        raise ValueError(f"a CUDA stream handle cannot be negative, got {handle}")
+    return int(handle)
+
+
+def _device_id_of(source: Any) -> int | None:
+    """Ordinal of the GPU as far as `source` knows it: ours, PyTorch's and CuPy's attributes."""
+    for name in ("device_id", "device_index"):
+        ordinal = getattr(source, name, None)
+        # CuPy says -1 for "whichever is current".
+        if isinstance(ordinal, int) and ordinal >= 0:
+            return ordinal
+    return None
+
+
+def _checked_device_id(device_id: Any) -> int:
+    try:
+        ordinal = operator.index(device_id)
+    except TypeError:
+        raise TypeError(f"`device_id` must be an integer or None, got {device_id!r}") from None
+    count = gpu_env.device_count()
+    if not 0 <= ordinal < count:
+        raise ValueError(
+            f"Invalid device id: {ordinal} for device type: gpu. Must be in range [0..{count - 1}]"
+        )
+    return ordinal

@@ -1,0 +1,234 @@
+"""KernelSpec: all that a code generator may see of a fused group.
+
+Both back-ends read one table of int64 rows, one row per sample: extents, addresses, strides,
+window bounds. Everything that depends on a size or an argument is in the table, so a new image
+size, batch size or argument value never changes the spec, and never compiles anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby, product
+
+from . import dtypes as dt
+from .dtypes import DType
+from .expr import Expr, const, rewrite, walk
+from .taps import CELLS
+
+Column = tuple[str | int, ...]
+# What the table tells of each interpolated dimension.
+TAPS = ("step", "at", "n", "in", *CELLS)
+GROUP = 8  # pixels that CPU kernels interpolate together
+BAND_ROWS = 8  # rows of an image whose columns they sum up together (cpu/native/band_sums.py),
+BAND_COLUMNS = 160  # and columns that are turned over for that at a time: 15 KB of 3 channels
+
+
+@dataclass(frozen=True)
+class Access:
+    """A strided operand. A stride is in elements: a number, or None if only the table knows it."""
+
+    dtype: DType
+    strides: tuple[int | None, ...]
+    guarded: bool = False  # read only where a window allows it
+    likely: tuple[int | None, ...] = ()  # strides if nothing is mirrored or stepped over
+
+    @property
+    def is_scalar(self) -> bool:
+        return not self.guarded and all(s == 0 for s in self.strides)
+
+
+@dataclass(frozen=True)
+class Index:
+    """The position `step * o[axis] + offset`; plain `o[axis]` if identity."""
+
+    axis: int | None
+    identity: bool
+
+
+# Further parts of a CPU kernel's scratch memory, by the number of interpolated dimensions: rows
+# that are kept where columns are summed up first, and one part of a sum along two dimensions.
+SCRATCH = {1: (), 2: ("kept", "ring", "band"), 3: ("kept", "ring", "part")}
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A value interpolated along up to three dimensions, each by itself: a weighted sum over a few
+    neighbours (taps) along one of them of sums along the next, in an order told by the table.
+
+    The table tells, for every dimension, which neighbours and with what weights (ir/taps.py).
+    `value` is what one tap reads: an expression over loads whose strides go on behind the output
+    axes, one more for each interpolated dimension.
+    """
+
+    value: Expr
+    axes: tuple[int | None, ...]  # output axis that each interpolated dimension follows
+    # Channels interpolated together: their position is one more behind the taps'. 0: the value at
+    # hand is one number.
+    channels: int = 0
+
+    @property
+    def lanes(self) -> int:
+        return max(self.channels, 1)
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """Loops over an output domain; each point computes `values` and stores them."""
+
+    ops: tuple[str, ...]
+    extents: tuple[int | None, ...]  # a number: a small static axis, unrolled
+    loads: tuple[Access, ...]
+    stores: tuple[Access, ...]
+    values: tuple[Expr, ...]
+    windows: tuple[tuple[int, ...], ...] = ()  # axes tested by each window
+    indices: tuple[Index, ...] = ()
+    sampler: Sampler | None = None  # what a `sample` leaf stands for
+
+    @property
+    def rank(self) -> int:
+        return len(self.extents)
+
+    @property
+    def chain(self) -> str:
+        """The ops, for people: one that consists of several nodes is named once."""
+        return " → ".join(op for op, _ in groupby(self.ops))
+
+    @cached_property
+    def loop_axes(self) -> tuple[int, ...]:
+        """Axes that become loops, outermost first; those along which we interpolate innermost."""
+        axes = [a for a, n in enumerate(self.extents) if n is None]
+        sampled = [a for a in self.sampler.axes if a is not None] if self.sampler else []
+        return (*(a for a in axes if a not in sampled), *sampled)
+
+    @cached_property
+    def static_points(self) -> tuple[dict[int, int], ...]:
+        """Every position on the unrolled axes."""
+        axes = [a for a, n in enumerate(self.extents) if n is not None]
+        ranges = [range(self.extents[a]) for a in axes]  # type: ignore[arg-type]
+        return tuple(dict(zip(axes, p, strict=True)) for p in product(*ranges))
+
+    @cached_property
+    def columns(self) -> dict[Column, int]:
+        """Place of each run-time number in a row of the table."""
+        names: list[Column] = [("n", a) for a in self.loop_axes]
+        for kind, accesses in (("out", self.stores), ("in", self.loads)):
+            for k, access in enumerate(accesses):
+                names.append((kind, k))
+                if access.guarded:
+                    names.append((f"{kind}_first", k))
+                names += [
+                    (f"{kind}_stride", k, a) for a, s in enumerate(access.strides) if s is None
+                ]
+                if len(access.strides) > self.rank:
+                    names.append((f"{kind}_reach", k))  # elements that can be read
+        for w, axes in enumerate(self.windows):
+            for a in axes:
+                names += [("lo", w, a), ("hi", w, a)]
+        for i, ix in enumerate(self.indices):
+            if not ix.identity:
+                names += [("step", i), ("offset", i)]
+        if self.sampler:
+            names += [(f"tap_{what}", k) for k in range(len(self.sampler.axes)) for what in TAPS]
+            names += [("scratch",), *(("area", name) for name in self.sampler_areas)]
+        return {name: k for k, name in enumerate(names)}
+
+    def at_point(self, point: dict[int, int]) -> tuple[Expr, ...]:
+        """The values at one position of the unrolled axes, with leaves pinned to it."""
+
+        def pin(e: Expr) -> Expr | None:
+            if e.op in ("load", "fetch", "bilinear"):
+                pinned = self._pins(e.attr, point)
+                if e.op == "bilinear":
+                    return self._lane(e, tuple(memo[a] for a in e.args), pinned)
+            elif e.op == "sample":
+                kind, number = e.attr
+                return Expr("sample", e.dtype, (), point[number] if kind == "axis" else number)
+            elif e.op == "window":
+                pinned = tuple((a, k) for a, k in point.items() if a in self.windows[e.attr])
+            elif e.op == "index":
+                at = self.indices[e.attr]
+                pinned = tuple((a, k) for a, k in point.items() if a == at.axis)
+                if pinned and at.identity:
+                    return const(pinned[0][1], e.dtype)
+            else:
+                return fold(e, memo)
+            args = tuple(memo[a] for a in e.args)
+            return Expr(e.op, e.dtype, args, (e.attr, pinned))
+
+        memo: dict[Expr, Expr] = {}
+        return tuple(rewrite(v, pin, memo) for v in self.values)
+
+    def _pins(self, slot: int, point: dict[int, int]) -> tuple[tuple[int, int], ...]:
+        strides = self.loads[slot].strides
+        return tuple((a, k) for a, k in point.items() if strides[a] != 0)
+
+    def _lane(self, e: Expr, args: tuple[Expr, ...], pinned: tuple[tuple[int, int], ...]) -> Expr:
+        """Channels that lie side by side are interpolated together: one of the lanes of that."""
+        strides = self.loads[e.attr].strides
+        if len(pinned) == 1 and strides[pinned[0][0]] == 1:
+            axis, lane = pinned[0]
+            lanes = self.extents[axis]
+            whole = Expr("bilinear", e.dtype, args, (e.attr, ((axis, 0),), lanes))
+            return Expr("lane", e.dtype, (whole,), lane)
+        return Expr("lane", e.dtype, (Expr("bilinear", e.dtype, args, (e.attr, pinned, 1)),), 0)
+
+    @cached_property
+    def has_whole_lines(self) -> bool:
+        """Whether every bilinear value is of one element (or pixel) along the innermost loop, so
+        that a line of it can be interpolated at once."""
+        inner = self.loop_axes[-1:]
+        slots = {e.attr for e in walk(self.values) if e.op == "bilinear"}
+        return not any(self.loads[slot].strides[a] != 0 for slot in slots for a in inner)
+
+    # -- the sampler ---------------------------------------------------------------------------
+
+    @cached_property
+    def sampler_loads(self) -> tuple[Access, ...]:
+        assert self.sampler is not None
+        return tuple(self.loads[e.attr] for e in walk([self.sampler.value]) if e.op == "load")
+
+    @property
+    def sampler_areas(self) -> tuple[str, ...]:
+        """Parts of the scratch memory of a CPU kernel."""
+        assert self.sampler is not None
+        dims = range(len(self.sampler.axes))
+        own = (f"{what}_{k}" for k in dims for what in ("first", "weight"))
+        return (*own, "sums", "line", *SCRATCH[len(dims)])
+
+    def depth(self, e: Expr, depths: dict[Expr, int]) -> int:
+        """How many loops (from outside) a pinned expression depends on."""
+        own = 0
+        if e.op in ("load", "fetch", "bilinear"):
+            access = self.loads[e.attr[0]]
+            own = self._depth_of({a for a, s in enumerate(access.strides) if s != 0})
+        elif e.op == "window":
+            own = self._depth_of(set(self.windows[e.attr[0]]))
+        elif e.op == "index":
+            axis = self.indices[e.attr[0]].axis
+            own = self._depth_of({axis} if axis is not None else set())
+        elif e.op == "sample" or (e.op == "lane" and not e.args):
+            own = len(self.loop_axes)
+        return max([own, *(depths[a] for a in e.args)])
+
+    def _depth_of(self, axes: set[int]) -> int:
+        return max((d + 1 for d, a in enumerate(self.loop_axes) if a in axes), default=0)
+
+
+def fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
+    """Decides tests on constants now, so that no kernel makes them; None if there are none.
+
+    `memo` holds what the arguments of `e` have become.
+    """
+    args = [memo[a] for a in e.args]
+    if e.op == "eq" and all(a.op == "const" for a in args):
+        return const(args[0].attr == args[1].attr, e.dtype)
+    if e.op == "select" and args[0].op == "const":
+        return args[1] if args[0].attr else args[2]
+    if e.op == "inv" and e.dtype is dt.bool_ and args[0].op == "const":
+        return const(not args[0].attr, e.dtype)
+    if e.op in ("and", "or") and e.dtype is dt.bool_:
+        for known, other in (args, args[::-1]):
+            if known.op == "const":
+                return other if known.attr == (e.op == "and") else known
+    return None

@@ -1,0 +1,1 @@
+"""Image files: headers, orientation, and decoding through nvimgcodec."""

@@ -1,0 +1,395 @@
+"""The pixels of encoded images, into given memory, by nvimgcodec."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...fusion.graph import build
+from ...fusion.graph.node import Array, Node, Shapes, Storage
+from ...kernels.cpu.decode_loop.structures import Picture
+from ...kernels.ir import dtypes as dt
+from ...kernels.ir import expr as ex
+from ...kernels.ir import interpreter as interp
+from ...kernels.ir.dtypes import DType
+from ...kernels.ir.expr import Expr
+from . import exif, native_decoder
+from .headers import COLOURS, NATIVE, Header, Headers
+from .nvimgcodec import new_decoder, nvimgcodec
+
+Region = tuple[int, int, int, int]  # top, left, bottom, right
+
+
+class _Local(threading.local):
+    """What a thread decodes with: threads that share a decoder take turns."""
+
+    def __init__(self) -> None:
+        self.decoders: dict[bool, Any] = {}
+        self.scratch: Any = None  # an image whose buffer is used again
+        self.buffer = (0, 0)  # its size and address
+        self.params: dict[tuple[str, bool], Any] = {}
+
+    def address(self) -> int:
+        """Where the pixels of `scratch` are; a buffer that does not grow does not move."""
+        capacity: int = self.scratch.capacity
+        if self.buffer[0] != capacity:
+            self.buffer = (capacity, self.scratch.__array_interface__["data"][0])
+        return self.buffer[1]
+
+
+_own = _Local()
+
+if hasattr(os, "register_at_fork"):
+    # helper threads of a decoder do not survive a fork
+    os.register_at_fork(after_in_child=lambda: _own.__init__())  # type: ignore[misc]
+
+
+def _decoder(fast_idct: bool) -> Any:
+    own = _own
+    decoder = own.decoders.get(fast_idct)
+    if decoder is None:
+        decoder = own.decoders[fast_idct] = new_decoder(nvimgcodec(), fast_idct)
+    return decoder
+
+
+def _params(colour: str, turned: bool = False) -> Any:
+    own = _own
+    params = own.params.get((colour, turned))
+    if params is None:
+        library = nvimgcodec()
+        spec, form, _ = COLOURS[colour]
+        params = own.params[colour, turned] = library.DecodeParams(
+            apply_exif_orientation=turned,
+            color_spec=getattr(library.ColorSpec, spec),
+            sample_format=getattr(library.SampleFormat, form),
+            allow_any_depth=True,
+        )
+    return params
+
+
+# -- pixels --------------------------------------------------------------------------------------
+
+
+def decode_into(
+    header: Header, colour: str, region: Region | None, fast_idct: bool, out: Array
+) -> None:
+    """The pixels of an image, or of a region of it, in their own type; a ValueError if it fails."""
+    if out.size == 0:
+        return
+    # upstream decodes turned images by a decoder that has no fast mode
+    decoder = _decoder(fast_idct and header.orientation == 1)
+    if header.orientation != 1 and header.codec not in _TURNED_HERE:
+        pixels = np.asarray(_decoded(decoder, header.stream(), None, colour, turned=True))
+        if region is not None:
+            pixels = pixels[region[0] : region[2], region[1] : region[3]]
+        _store(pixels, out)
+        return
+    whole: Region = (0, 0, header.height, header.width)
+    place = whole
+    if region is not None:
+        place = exif.stored_region(region, header.height, header.width, header.orientation)
+    wide = _decodable(header, place)
+    stream = header.stream()
+    if wide != whole:
+        stream = stream.get_sub_code_stream(region=nvimgcodec().Region(*wide))
+    # upstream makes CMYK grey by way of RGB
+    by_rgb = header.is_cmyk and colour == "GRAY"
+    if header.orientation == 1 and not by_rgb and wide == place and out.flags.c_contiguous:
+        # straight into the result: 11 µs for the wrapper, where a copy of 375×500 takes 24 µs
+        image = _decoded(decoder, stream, nvimgcodec().as_image(out), colour)
+        if not _is_as_told(image, out.shape, out.nbytes):
+            _check_shape(image, out)
+        return
+    image = _reused(decoder, stream, "RGB" if by_rgb else colour)
+    pixels = np.asarray(image)
+    top, left = place[0] - wide[0], place[1] - wide[1]
+    pixels = pixels[top : top + place[2] - place[0], left : left + place[3] - place[1]]
+    pixels = exif.upright(pixels, header.orientation)
+    if by_rgb:
+        r, g, b = np.moveaxis(pixels.astype(np.float32), -1, 0)
+        grey = np.float32(0.299) * r + np.float32(0.587) * g + np.float32(0.114) * b
+        pixels = grey.astype(pixels.dtype)[..., None]  # cut, not rounded, as upstream
+    _store(pixels, out)
+
+
+# Formats that we turn as EXIF says, so that a region of a turned image is decoded alone. Of others
+# upstream's grey differs by one here and there, so that they are left to nvimgcodec.
+_TURNED_HERE = ("jpeg", "png")
+
+
+def _store(pixels: Array, out: Array) -> None:
+    _check_shape(pixels, out)
+    out[...] = pixels
+
+
+def _is_as_told(image: Any, shape: tuple[int, ...], nbytes: int) -> bool:
+    """Whether an image is as large as its header says; quicker than by its shape and type."""
+    extents = (image.height, image.width, image.num_channels)
+    return extents == shape and image.size == nbytes
+
+
+def _check_shape(pixels: Any, out: Array) -> None:
+    if tuple(pixels.shape) != out.shape or np.dtype(pixels.dtype) != out.dtype:
+        raise ValueError(
+            f"its pixels are {tuple(pixels.shape)} of {np.dtype(pixels.dtype)}, but its header "
+            f"tells {out.shape} of {out.dtype}"
+        )
+
+
+def _decoded(decoder: Any, stream: Any, image: Any, colour: str, turned: bool = False) -> Any:
+    try:
+        result = decoder.decode(stream, image=image, params=_params(colour, turned))
+    except RuntimeError as error:
+        raise ValueError(f"its pixels cannot be decoded: {error}") from None
+    if result is None:
+        raise ValueError(
+            f"its pixels cannot be decoded as {colour}: the data is damaged or of an unsupported "
+            "kind"
+        )
+    return result
+
+
+def _reused(decoder: Any, stream: Any, colour: str) -> Any:
+    """An image in this thread's buffer, valid until the thread decodes the next one."""
+    image = _own.scratch
+    if image is None:
+        _own.buffer = (0, 0)
+    _own.scratch = None  # if it fails, nobody knows what has become of it
+    _own.scratch = _decoded(decoder, stream, image, colour)
+    return _own.scratch
+
+
+def _decodable(header: Header, region: Region) -> Region:
+    """The region to decode for a region of the stored picture.
+
+    Of a JPEG with 4:2:0 chroma, libjpeg-turbo decodes the leftmost column alone to other colours
+    than with its neighbour (all regions of all formats of the tests were tried: only this one).
+    """
+    top, left, bottom, right = region
+    if header.codec == "jpeg" and left == 0 and right == 1 and header.width > 1:
+        return top, 0, bottom, 2
+    return region
+
+
+# -- types and colours ---------------------------------------------------------------------------
+# Upstream scales full range to full range: 255 → 65535 → 1.0. That is an expression, which fuses.
+
+_LUMA = (0.299, 0.587, 0.114)
+_TO_YCBCR = (
+    tuple(w * 219 / 255 for w in _LUMA),
+    tuple(((k == 2) - w) / 1.772 * 224 / 255 for k, w in enumerate(_LUMA)),
+    tuple(((k == 0) - w) / 1.402 * 224 / 255 for k, w in enumerate(_LUMA)),
+)
+
+
+def _full_scale(dtype: DType) -> int:
+    return 1 if dtype.is_float else int(np.iinfo(dtype.np).max)
+
+
+def scaled(x: Expr, dtype: DType) -> Expr:
+    """A value of one type's full range in another's."""
+    if x.dtype is dtype:
+        return x
+    factor = np.float32(_full_scale(dtype)) / np.float32(_full_scale(x.dtype))
+    return ex.convert(ex.cast(x, dt.float32) * float(factor), dtype)
+
+
+def ycbcr(x: Expr, dtype: DType) -> Expr:
+    """An RGB pixel in YCbCr (BT.601, studio range) of another type; `x` is read by channel."""
+    channels = [ex.cast(ex.at_axis(x, -1, k), dt.float32) for k in range(3)]
+    factor = np.float32(_full_scale(dtype) / _full_scale(x.dtype))
+    span = 1.0 if dtype.is_float else _full_scale(dtype) + 1.0
+    values = []
+    for row, offset in zip(_TO_YCBCR, (1 / 16, 1 / 2, 1 / 2), strict=True):
+        r, g, b = (c * float(np.float32(m) * factor) for m, c in zip(row, channels, strict=True))
+        values.append(ex.convert(r + g + b + offset * span, dtype))
+    channel = ex.index(-1)
+    rest = ex.select(ex.eq(channel, 1), values[1], values[2])
+    return ex.select(ex.eq(channel, 0), values[0], rest)
+
+
+def converted(pixels: Array, is_ycbcr: bool, dtype: DType) -> Array:
+    """What `ycbcr` or `scaled` would make of pixels, on the host, for one sample."""
+    native = NATIVE[pixels.dtype]
+    x = ex.body_input(0, native)
+    env: dict[Any, Any] = {x: pixels}
+    if is_ycbcr:
+        env = {ex.at_axis(x, -1, k): pixels[..., k : k + 1] for k in range(3)}
+        env[ex.index(-1)] = np.arange(3, dtype=np.int32)
+    return interp.evaluate((ycbcr if is_ycbcr else scaled)(x, dtype), env)
+
+
+# -- a batch of images ---------------------------------------------------------------------------
+
+
+class Images:
+    """What a Decode node needs for all samples: headers, regions, and what to make of failures.
+
+    `regions` [samples, 4] are (top, left, bottom, right) in upright pictures; None: all of them.
+    A header is None where it could not be read and failures are filled.
+    """
+
+    def __init__(
+        self,
+        headers: Headers,
+        sources: Sequence[str],
+        colour: str,
+        fast_idct: bool,
+        failed: Any = None,
+        regions: Array | None = None,
+    ) -> None:
+        self.headers = headers
+        self.sources = sources
+        self.colour = colour
+        self.fast_idct = fast_idct
+        self.failed = failed  # called with (sample, error) to go on with zeros; None: raise
+        self.regions = regions
+
+    def suits_gpu(self, dtype: DType) -> bool:
+        """Whether nvimgcodec's GPU decoders make the same of all samples as the CPU's."""
+        return all(
+            h is not None and h.orientation == 1 and not h.is_cmyk and h.dtype is dtype
+            for h in self.headers
+        )
+
+    def windowed(self, start: Array, size: Array) -> Images:
+        """The same images, of which only windows [samples, 2] inside of these regions are made."""
+        if self.regions is not None:
+            start = start + self.regions[:, :2]
+        regions = np.concatenate([start, start + size], axis=1).astype(np.int64)
+        return Images(self.headers, self.sources, self.colour, self.fast_idct, self.failed, regions)
+
+    def decode(self, sample: int, out: Array) -> None:
+        """One sample into its memory."""
+        header = self.headers[sample]
+        if header is None:
+            out[...] = 0
+            return
+        try:
+            self._decode(header, sample, NATIVE[out.dtype], out)
+        except ValueError as error:
+            problem = ValueError(f"{self.name(sample, header)}: {error}")
+            if self.failed is None:
+                raise problem from None
+            self.failed(sample, problem)
+            out[...] = 0
+
+    def held(self, sample: int, shape: tuple[int, ...], dtype: Any) -> int | None:
+        """The address of a decoded sample in memory of this thread, valid until its next one; None
+        if it takes more than decoding, or fails: then `decode` has to do it.
+
+        Spares wrappers around memory of ours: 5 % of the time that a photo takes.
+        """
+        header = self.headers[sample]
+        if header is None or header.orientation != 1 or header.is_cmyk:
+            return None
+        if self.colour == "YCbCr" or header.dtype.np != dtype:
+            return None
+        stream = header.stream()
+        if self.regions is not None:
+            region = tuple(self.regions[sample].tolist())
+            if _decodable(header, region) != region:
+                return None
+            stream = stream.get_sub_code_stream(region=nvimgcodec().Region(*region))
+        try:
+            image = _reused(_decoder(self.fast_idct), stream, self.colour)
+        except ValueError:
+            return None
+        as_told = _is_as_told(image, shape, dtype.itemsize * prod(shape))
+        return _own.address() if as_told else None
+
+    def native(self, encoded: Array, shapes: Shapes, dtype: DType) -> Any:
+        """(`Picture`s, colours, their arrangement, where a thread has its decoder) for a loop
+        without the interpreter; None if it is of no use. `encoded`: addresses of the files.
+        """
+        formats = native_decoder.FORMATS.get(self.colour)
+        if formats is None or dtype is not dt.uint8 or not native_decoder.is_available():
+            return None
+        lengths = self.headers.native_lengths()
+        if not lengths.any():
+            return None
+        pictures = np.zeros((len(lengths), len(Picture)), np.int64)
+        pictures[:, Picture.data], pictures[:, Picture.length] = encoded, lengths
+        pictures[:, Picture.height : Picture.channels + 1] = shapes.rows
+        if self.regions is not None:
+            pictures[:, Picture.top : Picture.right + 1] = self.regions
+            # see `_decodable`; and nothing is decoded for an empty region
+            _, left, _, right = self.regions.T
+            pictures[(left == 0) & (right == 1), Picture.length] = 0
+        pictures[shapes.volumes == 0, Picture.length] = 0
+        return pictures, *formats, native_decoder.OF_THREAD[self.fast_idct]
+
+    def _decode(self, header: Header, sample: int, dtype: DType, out: Array) -> None:
+        rows = self.regions
+        region: Any = None if rows is None else tuple(rows[sample].tolist())
+        is_ycbcr = self.colour == "YCbCr"
+        colour = "RGB" if is_ycbcr else self.colour
+        if header.dtype is dtype and not is_ycbcr:
+            decode_into(header, colour, region, self.fast_idct, out)
+            return
+        shape = (*out.shape[:2], header.shape(colour)[2])
+        pixels = np.empty(shape, header.dtype.np)
+        decode_into(header, colour, region, self.fast_idct, pixels)
+        out[...] = converted(pixels, is_ycbcr, dtype)
+
+    def name(self, sample: int, header: Header | None = None) -> str:
+        """A sample in messages: its number, its file, its kind."""
+        source = self.sources[sample]
+        kind = f", {header.codec}" if header is not None else ""
+        return f"sample {sample}{f' ({source}{kind})' if source or kind else ''}".replace(
+            "(, ", "("
+        )
+
+
+def decode_sample(images: Images, sample: int, out: Array) -> None:
+    """The function of a Decode node."""
+    images.decode(sample, out)
+
+
+# -- on a GPU ------------------------------------------------------------------------------------
+# Never run so far: there was no GPU (docs/gpu.md).
+
+
+def on_gpu(
+    op: str, x: Node, images: Images, shapes: Shapes, dtype: DType, ordinal: int,
+    fancy_upsampling: bool,
+) -> Node:  # fmt: skip
+    """A node that nvimgcodec's GPU back-end decodes into device memory, on the context's stream."""
+    from ...runtime.context import current_context
+
+    params = (images, current_context(), fancy_upsampling)
+    node = build.host(op, _decode_on_gpu, [x], shapes, dtype, "HWC", x.batch, params)
+    node.device = ordinal
+    return node
+
+
+def _decode_on_gpu(node: Node, _inputs: list[Node], params: Any) -> Storage:
+    from ...runtime.gpu_runtimes import runtime_of
+
+    images, context, fancy_upsampling = params
+    library = nvimgcodec()
+    flags = f":fancy_upsampling={int(fancy_upsampling)} :fast_idct={int(images.fast_idct)}"
+    decoder = library.Decoder(device_id=node.device, options=flags)
+    streams = [h.stream() for h in images.headers]
+    if images.regions is not None:
+        streams = [
+            s.get_sub_code_stream(region=library.Region(*r))
+            for s, r in zip(streams, images.regions.tolist(), strict=True)
+        ]
+    stream = runtime_of(context, node.device).stream
+    pictures = decoder.decode(streams, params=_params(images.colour), cuda_stream=stream.handle)
+    for s, (picture, shape) in enumerate(zip(pictures, node.shapes.tuples, strict=True)):
+        if picture is None or tuple(picture.shape) != shape:
+            problem = ValueError(f"{images.name(s, images.headers[s])}: it cannot be decoded")
+            if images.failed is None:
+                raise problem
+            images.failed(s, problem)
+            pictures[s] = library.as_image(np.zeros(shape, node.dtype.np)).cuda()
+    held = [p.cuda() for p in pictures]
+    addresses = [p.__cuda_array_interface__["data"][0] for p in held]
+    return Storage(np.array(addresses, np.int64), held)

@@ -1,0 +1,171 @@
+"""What encoded images say of themselves: sizes, types, and how they are to be turned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from ...fusion.graph.node import Array, Node, Shapes
+from ...fusion.run.opaque import as_array, contiguous
+from ...kernels.ir import dtypes as dt
+from ...kernels.ir.dtypes import DType
+from . import exif, jpeg, jpeg2000
+from .jpeg import Frame
+from .nvimgcodec import get_max_pixels, nvimgcodec
+
+COLOURS = {  # colour specification and sample format of nvimgcodec, and channels
+    "RGB": ("SRGB", "I_RGB", 3),
+    "BGR": ("SRGB", "I_BGR", 3),
+    "GRAY": ("GRAY", "I_Y", 1),
+    "ANY_DATA": ("UNCHANGED", "I_UNCHANGED", None),
+}
+
+
+class Header(NamedTuple):
+    """What is known of an encoded image before it is decoded."""
+
+    codec: str
+    height: int  # of the stored picture
+    width: int
+    channels: int
+    dtype: DType
+    is_cmyk: bool
+    orientation: int  # 1: as stored; or how EXIF says to turn it
+    data: Array
+
+    def stream(self) -> Any:
+        """nvimgcodec's, which refers to `data`."""
+        return nvimgcodec().CodeStream(self.data)
+
+    def shape(self, colour: str) -> tuple[int, int, int]:
+        """Of the upright picture in a colour space."""
+        channels = COLOURS[colour][2] or self.channels
+        if exif.is_transposed(self.orientation):
+            return self.width, self.height, channels
+        return self.height, self.width, channels
+
+
+NATIVE = {np.dtype(t.np): t for t in (dt.uint8, dt.uint16, dt.int8, dt.int16, dt.float32,
+                                       dt.uint32, dt.int32)}  # fmt: skip
+
+
+def read_by_library(data: Array, adjust_orientation: bool) -> Header:
+    stream = nvimgcodec().CodeStream(data)
+    try:
+        codec: str = stream.codec_name
+        height, width, channels = stream.height, stream.width, stream.num_channels
+        native = NATIVE.get(stream.dtype)
+        # the colour space of a header is asked only where it matters: that takes a microsecond
+        is_cmyk = channels == 4 and stream.color_spec.name in ("CMYK", "YCCK")
+    except Exception:
+        start = bytes(data[:8])
+        raise ValueError(
+            f"{data.size} bytes that begin with {start!r} are not an image, or its header is "
+            "damaged; known are JPEG, PNG, BMP, TIFF, WebP, JPEG 2000 and PNM"
+        ) from None
+    if native is None:
+        raise ValueError(f"a {codec} image of {np.dtype(stream.dtype)} is not supported")
+    if height < 1 or width < 1 or channels < 1:
+        raise ValueError(f"the {codec} header tells a size of {height}x{width}x{channels}")
+    _check_size(codec, height, width)
+    if codec == "jpeg2k":
+        problem = jpeg2000.problem_of(data.data)
+        if problem is not None:
+            raise ValueError(f"the JPEG 2000 header is damaged or of an unknown kind: {problem}")
+    turn = exif.orientation_of(codec, data.data) if adjust_orientation else 1
+    return Header(codec, height, width, channels, native, is_cmyk, turn, data)
+
+
+def _check_size(codec: str, height: int, width: int) -> None:
+    if height * width > get_max_pixels():
+        raise ValueError(
+            f"the {codec} header tells {height}x{width} pixels, more than the limit of "
+            f"{get_max_pixels()}; ndd.decoders.set_max_pixels can raise it"
+        )
+
+
+class Headers(Sequence["Header | None"]):
+    """Those of a batch. Of plain JPEG files only numbers are kept; a `Header` is made of them for
+    whoever asks. None stands for one that could not be read."""
+
+    def __init__(self, files: Node, adjust_orientation: bool) -> None:
+        assert files.storage is not None
+        strided = files.storage.strides is not None
+        self._files, self._storage = files, contiguous(files) if strided else files.storage
+        self._adjust = adjust_orientation
+        self._lengths = files.shapes.rows[:, 0]
+        self._frames = jpeg.frames(self._storage.addresses, self._lengths)
+        self._turns = np.ones(len(self._frames), np.int64)
+        self._others: dict[int, Header | None] = {}
+        if adjust_orientation:
+            for s in np.flatnonzero(self._frames[:, Frame.exif_end]).tolist():
+                begin, end = self._frames[s, Frame.exif_begin :].tolist()
+                self._turns[s] = exif.orientation_in(self._data(s).data[begin:end])
+
+    def unknown(self) -> list[int]:
+        """Samples that have to be read: those that are no plain JPEG files, or too large ones."""
+        sizes = self._frames[:, Frame.height] * self._frames[:, Frame.width]
+        found: list[int] = np.flatnonzero((sizes == 0) | (sizes > get_max_pixels())).tolist()
+        return found
+
+    def read(self, sample: int) -> None:
+        """Read one of these; a ValueError tells why it has no header."""
+        self._others[sample] = None
+        if not self._lengths[sample]:
+            raise ValueError("there is no data")
+        height, width = self._frames[sample, : Frame.channels].tolist()
+        if height:
+            _check_size("jpeg", height, width)
+        self._others[sample] = read_by_library(self._data(sample), self._adjust)
+
+    def _data(self, sample: int) -> Array:
+        return as_array(self._storage, self._files, sample)
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @overload
+    def __getitem__(self, sample: int) -> Header | None: ...
+    @overload
+    def __getitem__(self, sample: slice) -> Sequence[Header | None]: ...
+    def __getitem__(self, sample: Any) -> Any:
+        if isinstance(sample, slice):
+            return [self[s] for s in range(*sample.indices(len(self)))]
+        if sample in self._others:
+            return self._others[sample]
+        height, width, channels = self._frames[sample, : Frame.exif_begin].tolist()
+        turn = int(self._turns[sample])
+        return Header("jpeg", height, width, channels, dt.uint8, False, turn, self._data(sample))
+
+    def __iter__(self) -> Iterator[Header | None]:
+        return (self[s] for s in range(len(self)))
+
+    def dtypes(self) -> set[DType]:
+        """Element types of all that are known."""
+        found = {h.dtype for h in self._others.values() if h is not None}
+        return found | {dt.uint8} if len(self._others) < len(self) else found
+
+    def shapes(self, colour: str) -> Shapes:
+        """Of all images; one without a header is as large as the first that has one."""
+        channels = COLOURS[colour][2]
+        rows = self._frames[:, : Frame.exif_begin].copy()
+        if channels is not None:
+            rows[:, Frame.channels] = channels
+        turned = self._turns > 4
+        rows[turned, :2] = rows[turned, 1::-1]
+        for s, header in self._others.items():
+            rows[s] = 0 if header is None else header.shape(colour)
+        known = rows[:, 0] > 0
+        first = rows[known.argmax()] if known.any() else (1, 1, 1 if colour == "GRAY" else 3)
+        rows[~known] = first
+        return Shapes(rows)
+
+    def native_lengths(self) -> Array:
+        """Sizes of the files that are decoded as they are, without the interpreter; else 0."""
+        lengths = np.where(self._turns == 1, self._lengths, 0)
+        for s, header in self._others.items():
+            plain = header is not None and header.codec == "jpeg" and header.orientation == 1
+            lengths[s] = lengths[s] if plain and not header.is_cmyk else 0  # type: ignore[union-attr]
+        return lengths

@@ -1,0 +1,410 @@
+"""Batch: samples of one rank and element type whose shapes may differ."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+import numpy as np
+
+from ..fusion.graph import build
+from ..fusion.graph.node import Array, Node, Shapes, Storage, source
+from ..fusion.run.execution import release_inputs
+from ..fusion.run.opaque import as_array, compute
+from ..fusion.run.pipeline import allocate
+from ..kernels.ir.dtypes import DType
+from ..kernels.ir.dtypes import dtype as as_dtype
+from ..loop.replay import note_export
+from . import convert
+from .handle import Handle, evaluate_node, finish_call
+from .interop import array_to_torch
+from .tensor import Tensor, describe, finished, second_node, tensor_node
+
+MAX_SHOWN_SHAPES = 8  # by repr()
+Several = slice | Sequence[SupportsIndex] | EllipsisType | Array  # of the samples
+
+
+class Batch(Handle):
+    """A list of tensors with the same rank and element type.
+
+    >>> import ndd
+    >>> b = ndd.batch([[1, 2, 3], [4, 5]])
+    >>> b.batch_size, b.shape
+    (2, [(3,), (2,)])
+    >>> (b * 2).tensors[1].shape
+    (2,)
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        tensors: Any = None,
+        dtype: Any = None,
+        device: Any = None,
+        layout: str | None = None,
+        invocation_result: Any = None,
+        copy: bool = False,
+    ) -> None:
+        data = tensors if tensors is not None else invocation_result
+        if data is None:
+            raise ValueError("Batch: no tensors given")
+        self._node = batch_node(data, dtype, device, layout, copy)
+        self._node.handle = weakref.ref(self)
+
+    @staticmethod
+    def broadcast(sample: Any, batch_size: int, device: Any = None, dtype: Any = None) -> Batch:
+        """One sample, repeated `batch_size` times."""
+        if batch_size < 1:
+            raise ValueError(f"Batch.broadcast: batch_size must be positive, got {batch_size}")
+        node = tensor_node(sample, dtype, device, None, copy=False)
+        return _choose(node, np.zeros(batch_size, np.int64), "broadcast")  # type: ignore[no-any-return]
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples."""
+        return self._node.count
+
+    @property
+    def shape(self) -> list[tuple[int, ...]]:
+        """Shapes of all samples."""
+        return list(self._node.shapes.tuples)
+
+    @property
+    def tensors(self) -> TensorList:
+        """The samples: `tensors[i]` is a Tensor; `tensors[1:3]`, `tensors[[2, 0]]` are Batches."""
+        return TensorList(self)
+
+    @property
+    def slice(self) -> BatchedSlice:
+        """Index inside every sample: `b.slice[0]`, `b.slice[1:n]`; bounds may differ per sample."""
+        return BatchedSlice(self)
+
+    @overload
+    def select(self, sample_range: Several) -> Batch: ...  # type: ignore[overload-overlap]
+    @overload
+    def select(self, sample_range: SupportsIndex) -> Tensor: ...
+    def select(self, sample_range: Any) -> Any:
+        """Pick samples: an int gives a Tensor; a slice, a list or `...` gives a Batch."""
+        n = self.batch_size
+        if sample_range is Ellipsis:
+            return self
+        if isinstance(sample_range, slice):
+            indices = np.arange(n)[sample_range]
+        elif isinstance(sample_range, (list, tuple, np.ndarray)):
+            indices = np.array([_sample_index(i, n) for i in sample_range], np.int64)
+        else:
+            indices = np.array([_sample_index(sample_range, n)], np.int64)
+            return _choose(self._node, indices, "select", batch=False)
+        if len(indices) == 0:
+            raise ValueError(f"select: no sample is left by {sample_range} of {n} samples")
+        return _choose(self._node, indices, "select")
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.tensors)
+
+    def __getitem__(self, key: Any) -> Any:
+        raise TypeError(
+            "'Batch' object is not subscriptable: use batch.tensors[i] or batch.select(i) to pick "
+            "samples, batch.slice[i] to index inside every sample"
+        )
+
+    if not TYPE_CHECKING:  # to which a Batch is no array
+
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+            raise TypeError(
+                "a Batch is not one array: use np.asarray(batch.tensors[i]) for a sample, or "
+                "np.asarray(ndd.as_tensor(batch)) for samples of one shape"
+            )
+
+    def torch(self, copy: bool | None = None, pad: bool = False) -> Any:
+        """One torch tensor with a leading sample axis.
+
+        Parameters
+        ----------
+        copy : bool, optional
+            True: always copy; False: never (an error if that is impossible); None: if needed.
+        pad : bool
+            Pad samples of differing shapes with zeros.
+        """
+        node = self._node
+        if node.export is not None and not copy:
+            tensor, node.export = node.export, None
+            return tensor
+        if node.device is None and node.shapes.uniform:
+            evaluate_node(node)
+            note_export(node)
+            whole = convert.dense_array(node)
+            if whole is not None:
+                return array_to_torch(whole, node.dtype, bool(copy))
+        return dense_tensor(self, pad, copy).torch()
+
+    def __repr__(self) -> str:
+        shapes = f"[{', '.join(map(str, self.shape[:MAX_SHOWN_SHAPES]))}"
+        more = ", …]" if self.batch_size > MAX_SHOWN_SHAPES else "]"
+        return describe(self, f"batch_size={self.batch_size}, shape={shapes}{more}")
+
+
+class TensorList(Sequence[Tensor]):
+    """The samples of a Batch."""
+
+    def __init__(self, owner: Batch) -> None:
+        self._owner = owner
+
+    def __len__(self) -> int:
+        return self._owner.batch_size
+
+    @overload  # type: ignore[override]
+    def __getitem__(self, key: Several) -> Batch: ...  # type: ignore[overload-overlap]
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Tensor: ...
+    def __getitem__(self, key: Any) -> Any:
+        return self._owner.select(key)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self._owner.select(i) for i in range(len(self)))
+
+    def tolist(self) -> list[Tensor]:
+        """The samples in a list."""
+        return list(self)
+
+    def as_batch(self) -> Batch:
+        """The samples as a Batch again."""
+        return self._owner
+
+    def __repr__(self) -> str:
+        return f"TensorList({self._owner!r})"
+
+
+class BatchedSlice:
+    """Indexing inside every sample of a Batch."""
+
+    def __init__(self, owner: Batch) -> None:
+        self._owner = owner
+
+    def __getitem__(self, key: Any) -> Batch:
+        from ..ops.shape.indexing import getitem
+
+        return getitem(self._owner, key)  # type: ignore[no-any-return]
+
+
+def _sample_index(i: Any, n: int) -> int:
+    try:
+        index = int(i.__index__())
+    except AttributeError:
+        raise TypeError(f"a sample index must be an integer, got {type(i).__name__}") from None
+    if not -n <= index < n:
+        raise IndexError(f"sample {index} is out of range for a batch of {n}")
+    return index % n
+
+
+def _choose(node: Node, indices: Array, op: str, batch: bool = True) -> Any:
+    chosen = build.choose(op, node, indices, batch)
+    if node.storage is not None:
+        # only addresses are picked: nothing to run, and external memory stays shared
+        chosen.storage = compute(chosen, [node], None)
+        chosen.context = node.context
+        release_inputs(chosen)
+    else:
+        finish_call([chosen], False)
+    return (Batch if batch else Tensor)._of(chosen)
+
+
+def batch_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: bool) -> Node:
+    """The node of `Batch(data, …)`."""
+    kind = None if dtype is None else as_dtype(dtype)
+    if isinstance(data, TensorList):
+        data = data.as_batch()
+    if isinstance(data, Batch):
+        return finished(second_node(data._node, layout, copy), kind, device)
+    if isinstance(data, Tensor) or _is_array(data):
+        node = _split(tensor_node(data, kind, device, None, copy))
+        node.layout = convert.check_layout(layout, node.rank) or node.layout
+        return node
+    if isinstance(data, (str, bytes, dict)) or not isinstance(data, Iterable):
+        raise TypeError(f"a Batch is made from a sequence of tensors, got {type(data).__name__}")
+    if _is_scalars(data):
+        # one array for all: a Tensor for each of 64 numbers takes 6 ms
+        convert.check_layout(layout, rank=0)
+        return _split(tensor_node(_numbers(data), kind, device, None, copy=True))
+    samples = _samples(data, kind)
+    if not samples:
+        raise ValueError("a Batch needs at least one sample")
+    return finished(_join(samples, layout, copy), None, device)
+
+
+def _is_scalars(data: Any) -> bool:
+    if not isinstance(data, (list, tuple)) or not data:
+        return False
+    kind = type(data[0])
+    return issubclass(kind, (bool, int, float, np.generic)) and all(type(v) is kind for v in data)
+
+
+def _numbers(data: Any) -> Any:
+    """Scalars in one list or array; NumPy's keep their type."""
+    return np.array(data) if isinstance(data[0], np.generic) else list(data)
+
+
+def _is_array(data: Any) -> bool:
+    return any(hasattr(data, name) for name in ("__array_interface__", "__dlpack__", "__array__"))
+
+
+def _samples(data: Iterable[Any], dtype: DType | None) -> list[Tensor]:
+    """All items as tensors of one type: the one asked for, or that of the first item."""
+    samples: list[Tensor] = []
+    for i, item in enumerate(data):
+        if isinstance(item, Batch):
+            raise TypeError(f"sample {i} is a Batch; the samples of a batch are tensors")
+        same = isinstance(item, Tensor) and dtype in (None, item.dtype)
+        # a copy, if one is wanted, is made when the samples are joined
+        samples.append(item if same else Tensor(item, dtype))
+        dtype = samples[0].dtype
+    return samples
+
+
+def _join(samples: list[Tensor], layout: str | None, copy: bool) -> Node:
+    nodes = [s._node for s in samples]
+    first = nodes[0]
+    for i, node in enumerate(nodes):
+        if node.rank != first.rank:
+            raise ValueError(
+                f"all samples of a batch need one rank: sample 0 is {first.rank}-D of shape "
+                f"{first.shapes.tuples[0]}, sample {i} is {node.rank}-D of shape "
+                f"{node.shapes.tuples[0]}"
+            )
+        if node.device != first.device:
+            raise ValueError("all samples of a batch must be on the same device")
+        evaluate_node(node)
+    shapes = Shapes.of([n.shapes.tuples[0] for n in nodes], first.rank)
+    layout = convert.check_layout(layout, first.rank) or first.layout
+    stored: list[Storage] = [n.storage for n in nodes if n.storage is not None]
+    if copy and first.device is None:
+        arrays = [as_array(s, n, 0) for s, n in zip(stored, nodes, strict=True)]
+        return convert.copy_arrays(arrays, first.dtype, layout, batch=True)
+    strides = None
+    if any(s.strides is not None for s in stored):
+        strides = np.concatenate(
+            [
+                n.shapes.strides if s.strides is None else s.strides
+                for s, n in zip(stored, nodes, strict=True)
+            ]
+        )
+    storage = Storage(
+        np.array([int(s.addresses[0]) for s in stored], np.int64),
+        [s.owner for s in stored],
+        strides,
+        dense=len(stored) == 1 and strides is None,
+        external=any(s.external for s in stored),
+    )
+    storage.readonly = any(s.readonly for s in stored)
+    node = source(storage, shapes, first.dtype, layout, True, first.device)
+    node.context = first.context
+    return second_node(node, None, copy=True) if copy else node
+
+
+def _split(node: Node) -> Node:
+    """A tensor as a batch of its first axis, over the same memory."""
+    if node.rank == 0:
+        raise ValueError("a 0-dimensional tensor has no samples")
+    evaluate_node(node)
+    assert node.storage is not None
+    shape = node.shapes.tuples[0]
+    if shape[0] == 0:
+        raise ValueError("a Batch needs at least one sample")
+    storage = node.storage
+    strides = node.shapes.strides if storage.strides is None else storage.strides
+    rows = Shapes(np.broadcast_to(node.shapes.rows[:, 1:], (shape[0], node.rank - 1)))
+    addresses = storage.addresses[0] + np.arange(shape[0]) * int(strides[0, 0]) * node.dtype.bytes
+    inner = None
+    if storage.strides is not None:
+        inner = np.broadcast_to(storage.strides[:, 1:], (shape[0], node.rank - 1))
+    result = Storage(addresses, storage.owner, inner, inner is None, storage.external)
+    result.readonly = storage.readonly
+    layout = node.layout[1:] if node.layout else None
+    split = source(result, rows, node.dtype, layout or None, True, node.device)
+    split.context = node.context
+    return split
+
+
+def dense_tensor(batch: Batch, pad: bool, copy: bool | None) -> Tensor:
+    """All samples as one tensor with a leading axis N. `copy` as for `Batch.torch`."""
+    node = batch._node
+    if not node.shapes.uniform:
+        if not pad:
+            raise ValueError(
+                f"the samples have different shapes: {batch.shape[:4]}…; use pad=True to pad them "
+                f"with zeros to a common shape"
+            )
+        if copy is False:
+            raise ValueError("padding needs a copy, but copy=False was asked for")
+        from ..ops.geometry.crops import pad as pad_op
+
+        batch = pad_op(batch)
+        node = batch._node
+    evaluate_node(node)
+    assert node.storage is not None
+    layout = None if node.layout is None and node.rank else "N" + (node.layout or "")
+    rows = np.concatenate([[node.count], node.shapes.rows[0]]).astype(np.int64)[None]
+    storage = node.storage
+    if storage.dense and storage.strides is None and not copy:
+        joined = Storage(
+            storage.addresses[:1], storage.owner, dense=True, external=storage.external
+        )
+        joined.readonly = storage.readonly
+        result = source(joined, Shapes(rows), node.dtype, layout, False, node.device)
+        result.context = node.context
+        return Tensor._of(result)
+    if copy is False:
+        raise ValueError("the samples do not lie one after the other in memory: a copy is needed")
+    if node.device is not None:
+        packed = build.copy("copy", node)
+        packed.context = node.context
+        evaluate_node(packed)
+        return dense_tensor(Batch._of(packed), pad, None)
+    result = source(allocate(Shapes(rows), node.dtype.bytes), Shapes(rows), node.dtype, layout)
+    assert result.storage is not None
+    target = as_array(result.storage, result, 0)
+    for s in range(node.count):
+        if target[s].size:
+            target[s] = as_array(storage, node, s)
+    return Tensor._of(result)
+
+
+def batch(tensors: Any, dtype: Any = None, device: Any = None, layout: str | None = None) -> Batch:
+    """Copy samples into a new Batch.
+
+    >>> import ndd
+    >>> ndd.batch([[1.0], [2.0, 3.0]]).shape
+    [(1,), (2,)]
+
+    Parameters
+    ----------
+    tensors : sequence of tensors, or one array or tensor
+        The samples; of one array, the slices along its first axis.
+    dtype : DType, optional
+        Element type to convert to.
+    device : str or Device, optional
+        Where the batch is to live.
+    layout : str, optional
+        One letter per axis of a sample.
+    """
+    return Batch(tensors, dtype, device, layout, copy=True)
+
+
+def as_batch(
+    tensors: Any, dtype: Any = None, device: Any = None, layout: str | None = None
+) -> Batch:
+    """Wrap samples in a Batch, sharing their memory where possible. Arguments as for `batch`.
+
+    >>> import ndd, numpy as np
+    >>> ndd.as_batch(np.zeros((4, 2, 3), np.uint8)).shape[:2]
+    [(2, 3), (2, 3)]
+    """
+    if isinstance(tensors, Batch) and dtype is None and device is None and layout is None:
+        return tensors
+    return Batch(tensors, dtype, device, layout, copy=False)
+
+
+__all__ = ["Batch", "BatchedSlice", "DType", "TensorList", "as_batch", "batch"]

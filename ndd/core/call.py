@@ -1,0 +1,604 @@
+"""THE call: bind → coerce → broadcast → infer → node → flush policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..fusion.graph import build
+from ..fusion.graph.node import Array, Node, Shapes
+from ..kernels.common import trace
+from ..kernels.ir import dtypes as dt
+from ..kernels.ir import expr as ex
+from ..kernels.ir.dtypes import DType
+from ..kernels.ir.expr import Expr
+from ..loop.replay import replayable, site_of_caller
+from ..runtime.context import current_context
+from ..runtime.device import device as as_device
+from . import convert
+from .batch import Batch
+from .errors import at_site, user_site
+from .handle import Handle, evaluate_argument, evaluate_node, finish_call, input_of
+from .schema import REQUIRED, OpDef, Param
+from .tensor import Tensor, tensor_node
+
+
+@replayable
+def call(
+    op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
+) -> Any:
+    """Run one op call: every public function ends here."""
+    stage = call_stage(op.name) if trace.active else None
+    try:
+        if batch_size is None and device is None and op.kind == "pointwise":
+            node = _repeated(op, inputs, others)
+            if node is not None:
+                node.site = user_site()
+                storage = node.inputs[0].storage
+                finish_call([node], storage is not None and storage.external)
+                return (Batch if node.batch else Tensor)._of(node)
+        result = _build(op, inputs, others, batch_size, device)
+        nodes = [result] if isinstance(result, Node) else list(result)
+        site = user_site()
+        external = False
+        for node in nodes:
+            node.site = site
+            external = external or _reads_external(node)
+        finish_call(nodes, external)
+    except Exception as error:
+        raise at_site(error, op.name, user_site()) from error.__cause__
+    finally:
+        if stage is not None:
+            stage.end()
+    handles = [wrap(n) for n in nodes]
+    if isinstance(result, Node):
+        return handles[0]
+    assert op.outputs != 1, f"{op.name} has several results: its definition must say `outputs=`"
+    return tuple(handles)
+
+
+def call_stage(name: str) -> trace.Stage:
+    """Tell who watches that a call begins."""
+    return trace.begin("call", name, about={"line": str(site_of_caller())})
+
+
+_CONSTANT = object()
+_NUMBERS = (float, int, bool)
+
+
+def _repeated(op: OpDef, inputs: Sequence[Any], others: Sequence[Any]) -> Node | None:
+    """The node of a call like an earlier one: same types, numbers for arguments. None if unsure.
+
+    This is what a steady-state call costs; everything else about it was decided the first time.
+    """
+    handle = inputs[0]
+    if not isinstance(handle, Handle) or len(inputs) != 1:
+        return None
+    x = handle._node
+    if x.storage is None and x.context is not current_context():
+        return None
+    if x.device is not None or x.error is not None or (op.layouts and x.layout is None):
+        return None
+    signature: list[Any] = [x.dtype, x.layout, x.rank]
+    constants: list[Node] = []
+    for p, value in zip(op.others, others, strict=True):
+        if p.kind == "static":
+            if isinstance(value, (list, np.ndarray, Handle)):
+                return None
+            signature.append(value)
+            continue
+        if value is None:
+            value = p.default
+        if type(value) in _NUMBERS:
+            constants.append(convert.const_scalar(p.type(value), _ARG_DTYPES[p.type]))
+            signature.append(_CONSTANT)
+        elif value is None:
+            signature.append(None)
+        else:
+            return None
+    key = tuple(signature)
+    known = op.known_calls.get(key)
+    if known is None:
+        node = _build(op, inputs, others, None, None)
+        if node.inputs[0] is x:
+            op.known_calls[key] = (node.static, node.dtype, node.layout)
+        return node  # type: ignore[no-any-return]
+    if op.needs_channels is not None:
+        _check_data(op, x)
+    static, dtype, layout = known
+    return Node(op.name, static, (x, *constants), x.shapes, dtype, layout, x.batch)
+
+
+def wrap(node: Node) -> Any:
+    """The handle of a new node."""
+    if node.handle is not None:
+        live = node.handle()
+        if live is not None:
+            return live
+    return (Batch if node.batch else Tensor)._of(node)
+
+
+def _reads_external(node: Node) -> bool:
+    stack = list(node.inputs)
+    while stack:
+        n = stack.pop()
+        if n.storage is not None:
+            if n.storage.external:
+                return True
+        elif n.handle is None:  # made by this call
+            stack.extend(n.inputs)
+    return False
+
+
+def _build(
+    op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
+) -> Any:
+    nodes = [_input_node(p, value) for p, value in zip(_repeat(op, inputs), inputs, strict=True)]
+    values = dict(zip(op.names, others, strict=True))
+    ordinal = _place(op, nodes, device)
+    arguments = _choices(op, values)
+    for p in op.args:
+        arguments[p.name] = _argument(p, values[p.name])
+    for p in op.geometry:
+        arguments[p.name], per_sample = _geometry(p, values[p.name])
+        if per_sample is not None:
+            nodes.append(per_sample)  # only for its batch size
+    everything = [*nodes, *(a for a in arguments.values() if isinstance(a, Node))]
+    count = _batch_count(everything, batch_size)
+    if count is not None and count > 1:
+        _check_draws(op, others, count)
+    nodes = nodes[: len(inputs)]
+    if ordinal is not None and not op.mixed:
+        nodes = [_on(n, ordinal) for n in nodes]
+        arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
+    if nodes:
+        nodes[0] = _check_data(op, nodes[0])
+    if not op.data:
+        arguments |= {"count": count, "ordinal": ordinal}
+    elif op.mixed:
+        arguments["ordinal"] = ordinal
+    if op.kind == "pointwise":
+        return _pointwise(op, nodes, arguments, count)
+    return _graph(op, nodes, arguments, count)
+
+
+def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
+    """Warn of a random number that was drawn once for all samples: `batch_size` was forgotten."""
+    for p, value in zip(op.others, others, strict=True):
+        if isinstance(value, Tensor) and value._node.op.startswith("random."):
+            from .suggestions import one_draw
+
+            one_draw(op.name, p.name, value._node.op, count)
+
+
+def _graph(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Any:
+    if count is not None:
+        nodes = [repeat(n, count) for n in nodes]
+    if op.variadic:
+        if not nodes:
+            raise TypeError("at least one input is needed")
+        return op.body(tuple(nodes), **arguments)
+    return op.body(*nodes, **arguments)
+
+
+def _repeat(op: OpDef, inputs: Sequence[Any]) -> Sequence[Param]:
+    return [op.data[0]] * len(inputs) if op.variadic else op.data
+
+
+# -- inputs --------------------------------------------------------------------------------------
+
+
+def _input_node(p: Param, value: Any) -> Node:
+    if isinstance(value, Handle):
+        return input_of(value)
+    if value is None:
+        raise TypeError(f"`{p.name}` is missing: got None, wanted a Tensor, a Batch or an array")
+    if isinstance(value, (str, bytes)):
+        raise TypeError(
+            f"`{p.name}` must be a Tensor, a Batch or an array, got {type(value).__name__}"
+        )
+    return tensor_node(value, None, None, None, copy=False)
+
+
+def _check_data(op: OpDef, node: Node) -> Node:
+    if node.dtype in op.rejects:
+        raise TypeError(f"element type {node.dtype} is not supported")
+    if not op.layouts:
+        return node
+    layout = resolve_layout(op.layouts, node)
+    if op.needs_channels is not None:
+        axis = layout.index("C")
+        extents = node.shapes.rows[:, axis]
+        bad = np.flatnonzero(extents != op.needs_channels)
+        if len(bad):
+            s = int(bad[0])
+            raise ValueError(
+                f"`{op.data[0].name}` must have {op.needs_channels} channels, sample {s} of shape "
+                f"{node.shapes.tuples[s]} ({layout}) has {extents[s]}"
+            )
+    return node if node.layout == layout else build.relabel("layout", node, layout)
+
+
+def resolve_layout(layouts: Sequence[str], node: Node) -> str:
+    """The node's layout if it is allowed; the first allowed one of its rank if it has none."""
+    if node.layout is not None:
+        if node.layout not in layouts:
+            raise ValueError(
+                f"the layout {node.layout!r} does not match any of the allowed layouts: "
+                f"{', '.join(layouts)}"
+            )
+        return node.layout
+    for layout in layouts:
+        if len(layout) == node.rank:
+            return layout
+    raise ValueError(
+        f"the number of dimensions {node.rank} does not match any of the allowed layouts: "
+        f"{', '.join(layouts)}"
+    )
+
+
+def _place(op: OpDef, nodes: Sequence[Node], device: Any) -> int | None:
+    """Ordinal of the GPU to run on, or None for the CPU."""
+    on_gpu = {n.device for n in nodes if n.device is not None}
+    if len(on_gpu) > 1:
+        raise ValueError(f"the inputs are on different GPUs: {sorted(on_gpu)}")
+    follow = next(iter(on_gpu), None)
+    if device is None:
+        return follow
+    target = as_device(device)
+    assert target is not None
+    if target.device_type == "cpu":
+        if follow is not None:
+            raise ValueError(
+                f"an input is on gpu:{follow}, but device='cpu'; use .cpu() to copy it"
+            )
+        return None
+    if follow is not None and follow != target.device_id:
+        raise ValueError(f"an input is on gpu:{follow}, but device={str(target)!r}")
+    ordinal: int | None = target.device_id
+    return ordinal
+
+
+def _on(node: Node, ordinal: int) -> Node:
+    if node.device == ordinal:
+        return node
+    if node.op == "const":
+        return _const_on(node, ordinal)
+    return build.transfer(node, ordinal)
+
+
+_gpu_consts: dict[tuple[int, int], tuple[Node, Node]] = {}
+
+
+def _const_on(node: Node, ordinal: int) -> Node:
+    """A constant in device memory, uploaded once."""
+    key = (id(node), ordinal)
+    found = _gpu_consts.get(key)
+    if found is None or found[0] is not node:
+        moved = build.transfer(node, ordinal)
+        moved.context = current_context()
+        evaluate_node(moved)
+        moved.op = "const"
+        if len(_gpu_consts) > 8192:
+            _gpu_consts.clear()
+        found = _gpu_consts[key] = (node, moved)
+    return found[1]
+
+
+def _batch_count(nodes: Sequence[Node], batch_size: Any) -> int | None:
+    """Number of samples of the result, or None for a single tensor."""
+    count: int | None = None
+    for node in nodes:
+        if node.batch:
+            if count is None:
+                count = node.count
+            elif node.count != count:
+                raise ValueError(f"Inconsistent batch size: {count} != {node.count}")
+    if count is None and batch_size is not None:
+        count = int(batch_size)
+        if count < 1:
+            raise ValueError(f"`batch_size` must be positive, got {batch_size}")
+    return count
+
+
+def repeat(node: Node, count: int) -> Node:
+    """A single tensor as a batch of `count` equal samples."""
+    if node.batch:
+        return node
+    return build.choose("repeat", node, np.zeros(count, np.int64), True)
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+_ARG_DTYPES = {float: dt.float32, int: dt.int32, bool: dt.bool_}
+
+
+def _or_default(p: Param, value: Any) -> Any:
+    if value is None:
+        if p.default is REQUIRED:
+            raise TypeError(f"argument `{p.name}` is required")
+        return p.default
+    return value
+
+
+def _argument(p: Param, value: Any) -> Node | None:
+    """A number for the kernel, as a node."""
+    value = _or_default(p, value)
+    if value is None:
+        return None
+    kind = _ARG_DTYPES[p.type]
+    if isinstance(value, (bool, int, float)):
+        return convert.const_scalar(p.type(value), kind)
+    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
+        node = convert.const_vector(tuple(p.type(v) for v in value), kind)
+    else:
+        node = _argument_node(p, value)
+    if p.any_shape or (p.per_frame and node.layout and node.layout[0] == "F"):
+        return node
+    if not p.vector and node.rank:
+        if bool((node.shapes.volumes != 1).any()):
+            raise ValueError(
+                f"argument `{p.name}` must be a number or one number per sample, "
+                f"got shape {node.shapes.tuples[0]}"
+            )
+        node = build.drop_axes("scalar", node, range(node.rank), None)
+    elif p.vector and node.rank > 1 + p.matrix:
+        raise ValueError(
+            f"argument `{p.name}` must be a number or a {'matrix' if p.matrix else 'list'}, "
+            f"got {node.rank} dimensions"
+        )
+    return node
+
+
+def _argument_node(p: Param, value: Any) -> Node:
+    """A tensor, a batch or an array given as an argument."""
+    if isinstance(value, Handle):
+        return _input_node(p, value)
+    try:
+        return tensor_node(value, None, None, None, copy=True)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"argument `{p.name}`: {error}") from None
+
+
+def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
+    """Numbers on the host, an array [samples or 1] or [samples or 1, k]; its node if batched."""
+    if value is None:
+        if p.default is REQUIRED:
+            raise TypeError(f"argument `{p.name}` is required")
+        value = p.default
+        if value is None:
+            return None, None
+    if p.type is dt.DALIInterpType and _names_a_member(p, value):
+        value = _enum(p, value)
+    if p.ragged:
+        node = _argument_node(p, value)
+        arrays = [
+            _as_numbers(p.name, a, node.dtype, p.type) for a in convert.arrays_of(on_host(node))
+        ]
+        return arrays, node if node.batch else None
+    if isinstance(value, (bool, int, float)):
+        return _literal(p, (value,), p.vector), None
+    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
+        if not p.vector:
+            raise TypeError(f"argument `{p.name}` must be a number, got a list")
+        return _literal(p, tuple(value), True), None
+    node = _argument_node(p, value)
+    return host_numbers(p.name, node, p.type, p.vector, p.matrix), node if node.batch else None
+
+
+_literals: dict[tuple[Any, ...], Array] = {}
+
+
+def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
+    # One array per literal: views with the same literal arguments can then be merged by identity.
+    key = (p.type, values, vector, str(values))
+    found = _literals.get(key)
+    if found is None:
+        if len(_literals) > 8192:
+            _literals.clear()
+        numbers = [_number(p, v) for v in values]
+        is_float = p.type is float or (p.type is None and any(isinstance(v, float) for v in values))
+        with np.errstate(over="ignore"):  # to infinity, which an op refuses if it must
+            found = np.array([numbers] if vector else numbers, np.float32 if is_float else np.int64)
+        found.flags.writeable = False
+        _literals[key] = found
+    return found
+
+
+def _number(p: Param, value: Any) -> Any:
+    if p.type is float or (p.type is None and isinstance(value, float)):
+        return float(value)
+    if not abs(value) < 2**63:  # also not-a-number and infinities
+        raise ValueError(f"argument `{p.name}` must be a 64-bit integer, got {value}")
+    return int(value)
+
+
+def on_host(node: Node) -> Node:
+    """The node, or its copy in host memory, with its values computed."""
+    evaluate_argument(node)
+    if node.device is not None:
+        node = build.transfer(node, None)
+        node.context = current_context()
+        evaluate_argument(node)
+    return node
+
+
+def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = False) -> Array:
+    """The values of an argument, read now."""
+    node = on_host(node)
+    whole = convert.dense_array(node)
+    if whole is not None and not vector and whole.size == len(whole):
+        return _as_numbers(name, whole.reshape(-1), node.dtype, kind)
+    arrays = [_as_numbers(name, a, node.dtype, kind) for a in convert.arrays_of(node)]
+    if vector:
+        if node.rank > 1 + matrix:
+            raise ValueError(
+                f"argument `{name}` must be a list of numbers, got {node.rank} dimensions"
+            )
+        lengths = {a.size for a in arrays}
+        if len(lengths) > 1 and matrix:
+            # samples with fewer rows get rows of zeros
+            rows = np.zeros((len(arrays), max(lengths)), arrays[0].dtype)
+            for row, a in zip(rows, arrays, strict=True):
+                row[: a.size] = a.reshape(-1)
+            return rows
+        if len(lengths) > 1:
+            raise ValueError(
+                f"argument `{name}` must have as many values in every sample, got {sorted(lengths)}"
+            )
+        return np.stack([a.reshape(-1) for a in arrays])
+    if any(a.size != 1 for a in arrays):
+        raise ValueError(
+            f"argument `{name}` must be a number or one number per sample, got shape "
+            f"{node.shapes.tuples[0]}"
+        )
+    return np.concatenate([a.reshape(1) for a in arrays])
+
+
+def _as_numbers(name: str, array: Array, dtype: DType, kind: Any) -> Array:
+    if dtype is dt.bfloat16:
+        array = convert.bfloat16_values(array)
+    if kind is float or (kind is None and array.dtype.kind == "f"):
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32)
+    if array.dtype.kind in "fu" and not (np.abs(array) < 2.0**63).all():
+        raise ValueError(f"argument `{name}` must be a 64-bit integer, got {array.max():g}")
+    if array.dtype.kind == "f":
+        # a float tensor given for an integer is rounded, halves away from zero
+        exact = array.astype(np.float64)
+        return np.trunc(exact + np.copysign(0.5, exact)).astype(np.int64)
+    return array.astype(np.int64)
+
+
+# Types whose equal values mean the same. (Not float: 0.0 equals -0.0.)
+_PLAIN = {int, bool, str, type(None), DType, dt.DALIImageType, dt.DALIInterpType}
+_MAX_CHOICES = 1024  # kept per op: a seed may be another one in every call
+
+
+def _choices(op: OpDef, values: dict[str, Any]) -> dict[str, Any]:
+    """All static arguments of a call. A combination that was there before is not checked again."""
+    given = tuple([None if (v := values[p.name]) is p.default else v for p in op.statics])
+    types = tuple(map(type, given))
+    key = (given, types) if _PLAIN.issuperset(types) else None  # types: True equals 1
+    known = None if key is None else op.known_choices.get(key)
+    if known is not None:
+        return known.copy()
+    found = {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
+    if key is not None:
+        if len(op.known_choices) >= _MAX_CHOICES:
+            op.known_choices.clear()
+        op.known_choices[key] = found.copy()
+    return found
+
+
+def _static(p: Param, value: Any) -> Any:
+    value = _or_default(p, value)
+    if value is None:
+        return None
+    kind = p.type
+    if kind is DType:
+        return dt.dtype(value)
+    if kind in (dt.DALIImageType, dt.DALIInterpType):
+        return _enum(p, value)
+    if isinstance(value, Batch):
+        raise TypeError(f"argument `{p.name}` must be the same for all samples, got a Batch")
+    if isinstance(value, Handle) or (isinstance(value, np.ndarray) and kind is not None):
+        value = np.asarray(value).tolist()
+    if kind is str or isinstance(kind, tuple):
+        if not isinstance(value, str):
+            raise TypeError(f"argument `{p.name}` must be a string, got {type(value).__name__}")
+        if isinstance(kind, tuple) and value not in kind:
+            raise ValueError(f"`{p.name}` must be one of {', '.join(kind)}, got {value!r}")
+        return value
+    if kind in ("ints", "floats"):
+        convert_to = int if kind == "ints" else float
+        items = value if isinstance(value, (list, tuple, range)) else [value]
+        return tuple(_static_number(p, convert_to, v) for v in items)
+    if kind in (int, float, bool):
+        if isinstance(value, (list, tuple, str)):
+            raise TypeError(f"argument `{p.name}` must be a number, got {type(value).__name__}")
+        return _static_number(p, kind, value)
+    return value
+
+
+def _static_number(p: Param, kind: Any, value: Any) -> Any:
+    if kind is int and isinstance(value, (float, int)) and not abs(value) < 2**63:
+        raise ValueError(f"argument `{p.name}` must be a 64-bit integer, got {value:g}")
+    return kind(value)
+
+
+def _names_a_member(p: Param, value: Any) -> bool:
+    """Whether a value is a name, or a member of an enum like ours: upstream has its own."""
+    return isinstance(value, str) or type(value).__name__ == p.type.__name__
+
+
+def _enum(p: Param, value: Any) -> Any:
+    try:
+        if isinstance(value, str):
+            return p.type[value]
+        name = getattr(value, "name", None)
+        return p.type[name] if name is not None else p.type(int(value))
+    except (KeyError, ValueError, TypeError):
+        known = ", ".join(m.name for m in p.type)
+        raise ValueError(f"argument `{p.name}` must be one of {known}, got {value!r}") from None
+
+
+# -- pointwise ops -------------------------------------------------------------------------------
+
+
+def _pointwise(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Node:
+    args = [(p, arguments[p.name]) for p in op.args]
+    present = tuple(v is not None for _, v in args)
+    given = [v for _, v in args if v is not None]
+    x = nodes[0]
+    shapes = x.shapes
+    if count is not None and shapes.count != count:
+        shapes = Shapes(np.broadcast_to(shapes.rows, (count, x.rank)))
+    whole = tuple(range(x.rank))
+    channel = (x.layout.index("C"),) if x.layout and "C" in x.layout else whole[-1:]
+    axes = [whole] * len(nodes) + [channel if v.rank else () for v in given]
+    for p, v in args:
+        if v is not None and v.rank:
+            _check_vector(p, v, x, channel)
+    statics = tuple(arguments[p.name] for p in op.statics)
+    key = (op.name, present, statics)
+    node = build.pointwise(op.name, _run_body, [*nodes, *given], axes, shapes, x.layout, key)
+    node.batch = count is not None
+    return node
+
+
+def _check_vector(p: Param, v: Node, x: Node, channel: tuple[int, ...]) -> None:
+    want = x.shapes.rows[:, channel[0]]
+    got = v.shapes.rows[:, 0]
+    bad = np.flatnonzero((got != 1) & (got != want))
+    if len(bad):
+        s = int(bad[0])
+        raise ValueError(
+            f"argument `{p.name}` has {int(got[s % len(got)])} values, but sample {s} of shape "
+            f"{x.shapes.tuples[s % x.count]} has {int(want[s % len(want)])} channels"
+        )
+
+
+def _run_body(*arguments: Any) -> Expr:
+    """Runs an op's body on expressions; the last three arguments are its key."""
+    from .schema import OPS
+
+    *inputs, name, present, statics = arguments
+    op = OPS[name]
+    named: dict[str, Any] = {}
+    rest = list(inputs)
+    for p in op.data:
+        named[p.name] = rest.pop(0)
+    for p, is_given in zip(op.args, present, strict=True):
+        named[p.name] = ex.convert(rest.pop(0), _ARG_DTYPES[p.type]) if is_given else None
+    for p, value in zip(op.statics, statics, strict=True):
+        named[p.name] = value
+    first = named[op.data[0].name]
+    if "dtype" in named:
+        default = first.dtype if op.out == "same" else op.out
+        named["dtype"] = named["dtype"] or default
+        return ex.convert(op.body(**named), named["dtype"])
+    result: Expr = op.body(**named)
+    return result

@@ -1,0 +1,269 @@
+"""Intake: from arrays, lists, scalars and other libraries' tensors to nodes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..fusion.graph.node import Array, Node, Shapes, Storage, source
+from ..fusion.run.opaque import array_at, as_array
+from ..fusion.run.pipeline import allocate
+from ..kernels.ir import dtypes as dt
+from ..kernels.ir.dtypes import DType
+
+_EMPTY = np.zeros(64, np.uint8)
+_DLPACK_CPU = (1, 3)  # plain and pinned host memory
+
+
+def check_layout(layout: str | None, rank: int) -> str | None:
+    """A layout that fits the rank; the empty one is None."""
+    if not layout:
+        return None
+    if not isinstance(layout, str):
+        raise TypeError(f"layout must be a string, got {type(layout).__name__}")
+    if len(layout) != rank:
+        raise ValueError(f"layout {layout!r} has {len(layout)} axes, but the data has {rank}")
+    return layout
+
+
+def array_of(data: Any, dtype: DType | None = None) -> tuple[Array, DType] | None:
+    """Host data as a NumPy array (sharing memory where possible) and its element type.
+
+    None if the data is in device memory. Only Python numbers, which have no type of their own, are
+    built as `dtype` at once; everything else keeps its type.
+    """
+    if isinstance(data, np.ndarray):
+        return _typed(data)
+    if isinstance(data, np.generic):
+        return _typed(np.asarray(data))
+    if isinstance(data, (bool, int, float)):
+        return _python_array(data, dtype)
+    if isinstance(data, (list, tuple, range)):
+        return _from_list(data, dtype)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(data, torch.Tensor):
+        return _from_torch(data.detach())
+    if hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__"):
+        if data.__dlpack_device__()[0] in _DLPACK_CPU:
+            return _typed(np.from_dlpack(data))
+        return None
+    if hasattr(data, "__cuda_array_interface__"):
+        return None
+    if hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
+        return _typed(np.asarray(data))
+    raise TypeError(
+        f"cannot make a tensor from {type(data).__name__}; wanted an array, a tensor, "
+        f"a number or a (nested) list of numbers"
+    )
+
+
+def _typed(array: Array) -> tuple[Array, DType]:
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    found = dt.from_numpy(array.dtype)
+    if found is None:
+        raise TypeError(f"element type {array.dtype} is not supported")
+    return (array.view(np.uint16) if found is dt.bfloat16 else array), found
+
+
+def _from_torch(tensor: Any) -> tuple[Array, DType] | None:
+    import torch
+
+    if tensor.is_cuda:
+        return None
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.uint16).numpy(), dt.bfloat16
+    return _typed(tensor.numpy())
+
+
+def _python_array(data: Any, dtype: DType | None = None) -> tuple[Array, DType]:
+    """Python numbers are 32-bit: bool, int32 (uint32 if only that holds them), float32."""
+    array = np.asarray(data)
+    if array.dtype.kind not in "biuf":
+        if array.dtype == object and all(isinstance(v, int) for v in array.flat):
+            raise OverflowError(f"integer {max(array.flat, key=abs)} is out of range")
+        raise TypeError(f"cannot make a tensor from {data!r}")
+    if dtype is None:
+        dtype = _python_type(array)
+    return stored(array, dtype), dtype
+
+
+def _python_type(array: Array) -> DType:
+    if array.dtype.kind == "b":
+        return dt.bool_
+    if array.dtype.kind == "f":
+        return dt.float32
+    unsigned = bool(array.size) and int(array.max()) >= 2**31
+    return dt.uint32 if unsigned else dt.int32
+
+
+def stored(values: Array, dtype: DType) -> Array:
+    """Numbers as this type holds them in memory: integers are cut toward zero and must fit."""
+    if dtype.is_integer:
+        info: Any = np.iinfo(dtype.np)
+        # comparisons with Python integers are exact; not-a-number fails both
+        bad = ~((values > info.min - 1) & (values < info.max + 1))
+        if values.dtype.kind in "iu":
+            bad = (values < info.min) | (values > info.max)
+        if bad.any():
+            raise OverflowError(f"{values[bad].flat[0]} is out of range for {dtype}")
+        return values.astype(dtype.np)
+    if dtype is dt.bfloat16:
+        return bfloat16_bits(values)
+    with np.errstate(over="ignore"):  # to infinity
+        return values.astype(dtype.np)
+
+
+def bfloat16_bits(values: Array) -> Array:
+    """Upper halves of float32 numbers, rounded to nearest even."""
+    with np.errstate(over="ignore"):
+        exact = values.astype(np.float32)
+    bits = exact.view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(exact), (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+def bfloat16_values(bits: Array) -> Array:
+    """bfloat16 as float32, exactly."""
+    return np.asarray(bits.astype(np.uint32) << 16, np.uint32).view(np.float32)
+
+
+def _from_list(data: Sequence[Any], dtype: DType | None) -> tuple[Array, DType]:
+    leaf = _first_leaf(data)
+    if leaf is None or (isinstance(leaf, (bool, int, float)) and not isinstance(leaf, np.generic)):
+        if leaf is None and dtype is None:
+            dtype = dt.float32
+        try:
+            array = np.asarray(data)
+        except ValueError as e:
+            raise ValueError("a nested list must be rectangular to become a tensor") from e
+        return _python_array(array, dtype)
+    parts = [array_of(item) for item in data]
+    if any(p is None for p in parts):
+        raise TypeError("a list of GPU tensors cannot become one tensor; use ndd.stack")
+    arrays = [p[0] for p in parts if p is not None]
+    kinds = {p[1] for p in parts if p is not None}
+    if len(kinds) != 1:
+        raise TypeError(f"the items have different element types: {', '.join(map(str, kinds))}")
+    return np.stack(arrays), kinds.pop()
+
+
+def _first_leaf(data: Any) -> Any:
+    while isinstance(data, (list, tuple, range)):
+        if not data:
+            return None
+        data = data[0]
+    return data
+
+
+def wrap_arrays(
+    arrays: Sequence[Array], dtype: DType, layout: str | None, batch: bool, external: bool
+) -> Node:
+    """A node over existing host memory, without a copy."""
+    rank = arrays[0].ndim
+    shapes = Shapes.of([a.shape for a in arrays], rank)
+    # an empty array may point anywhere; a guarded load reads one element at its address
+    empty = _EMPTY.__array_interface__["data"][0]
+    addresses = np.array(
+        [a.__array_interface__["data"][0] if a.size else empty for a in arrays], np.int64
+    )
+    strides = None
+    item = dtype.bytes
+    if not all(a.flags.aligned for a in arrays):
+        return wrap_arrays([a.copy() for a in arrays], dtype, layout, batch, external)
+    if not all(a.flags.c_contiguous for a in arrays):
+        if any(s % item for a in arrays for s in a.strides):
+            return wrap_arrays([a.copy() for a in arrays], dtype, layout, batch, external)
+        strides = np.array([[s // item for s in a.strides] for a in arrays], np.int64)
+        strides = strides.reshape(len(arrays), rank)
+    dense = len(arrays) == 1 and strides is None
+    storage = Storage(addresses, list(arrays), strides, dense, external)
+    storage.readonly = not all(a.flags.writeable for a in arrays)
+    return source(storage, shapes, dtype, check_layout(layout, rank), batch)
+
+
+def batch_node(rows: Array, dtype: DType) -> Node:
+    """A batch with its own memory, of the rows of an array."""
+    shapes = Shapes(np.broadcast_to(np.array(rows.shape[1:], np.int64), (len(rows), rows.ndim - 1)))
+    node = source(allocate(shapes, dtype.bytes), shapes, dtype, batch=True)
+    whole = dense_array(node)
+    assert whole is not None, "its samples are alike"
+    whole[...] = rows
+    return node
+
+
+def copy_arrays(arrays: Sequence[Array], dtype: DType, layout: str | None, batch: bool) -> Node:
+    """A node with its own memory, filled from arrays."""
+    rank = arrays[0].ndim
+    shapes = Shapes.of([a.shape for a in arrays], rank)
+    storage = allocate(shapes, dtype.bytes)
+    node = source(storage, shapes, dtype, check_layout(layout, rank), batch)
+    whole = dense_array(node)
+    if whole is not None and rank > 0 and whole.size:  # a few times as fast as one by one
+        rows = whole.reshape(-1, *whole.shape[2:])
+        np.concatenate(arrays, out=rows, casting="unsafe")
+        return node
+    for target, array in zip(arrays_of(node), arrays, strict=True):
+        target[...] = array
+    return node
+
+
+def arrays_of(node: Node) -> list[Array]:
+    """NumPy views of all samples of a materialised host node."""
+    whole = dense_array(node)
+    if whole is not None:
+        return [whole[s, ...] for s in range(node.count)]
+    assert node.storage is not None
+    return [as_array(node.storage, node, s) for s in range(node.count)]
+
+
+def dense_array(node: Node) -> Array | None:
+    """All samples of a materialised host node as one array, if they lie in memory like that."""
+    storage = node.storage
+    assert storage is not None
+    if not storage.dense or storage.strides is not None or not node.count:
+        return None
+    shape = (node.count, *node.shapes.tuples[0])
+    return array_at(int(storage.addresses[0]), shape, node.dtype.np, None, storage)
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+def const_scalar(value: float | int | bool, dtype: DType) -> Node:
+    """A number as a node; one object per value (see fusion.program on what that allows)."""
+    # -0.0 equals 0.0, so it needs a key of its own
+    return _cached_scalar(value, dtype, value == 0 and str(value)[0] == "-")
+
+
+@lru_cache(maxsize=8192)
+def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
+    return const_array(_fit(value, dtype), dtype)
+
+
+@lru_cache(maxsize=4096)
+def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
+    """A short list of numbers as a one-dimensional node."""
+    return const_array(np.array([_fit(v, dtype) for v in values], dtype.np), dtype)
+
+
+def _fit(value: Any, dtype: DType) -> Any:
+    """One number as `stored` would keep it, without the detour over a guessed array type."""
+    if dtype.is_integer:
+        number = int(value)
+        info: Any = np.iinfo(dtype.np)
+        if not info.min <= number <= info.max:
+            raise OverflowError(f"integer {number} is out of range for {dtype}")
+        return np.asarray(number, dtype.np)
+    return stored(np.asarray(value), dtype)
+
+
+def const_array(array: Array, dtype: DType) -> Node:
+    """An array as a constant node, with memory of its own."""
+    node = copy_arrays([array], dtype, None, batch=False)
+    node.op = "const"
+    return node

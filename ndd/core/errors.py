@@ -1,0 +1,39 @@
+"""Errors that name the op, the cause and the user's line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import FrameType
+
+from ..fusion.graph.node import Site
+from ..fusion.graph.sites import at_site
+
+_HERE = Path(__file__).parents[1]
+# fusion and kernels are symlinks: their files have two paths
+_FOLDERS = tuple(
+    f"{folder}{os.sep}"
+    for folder in (_HERE, _HERE.resolve(), *((_HERE / n).resolve() for n in ("fusion", "kernels")))
+)
+_ours = {str(_HERE / "tools" / "demo.py"): False}  # the demo is a program like a user's
+
+
+def _is_ours(file: str) -> bool:
+    known = _ours.get(file)
+    if known is None:
+        known = _ours[file] = file.startswith((*_FOLDERS, "<ndd"))
+    return known
+
+
+def user_site() -> Site:
+    """File and line of the innermost frame outside of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return Site("<unknown>", 0)
+    return Site(frame.f_code.co_filename, frame.f_lineno)
+
+
+__all__ = ["at_site", "user_site"]

@@ -1,0 +1,232 @@
+"""What Tensor and Batch share: a node, its metadata, devices, and when it is computed."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..fusion.graph.build import copy, transfer
+from ..fusion.graph.node import Node
+from ..fusion.run.executor import Executor
+from ..kernels.gpu.env import require_gpu
+from ..kernels.ir.dtypes import DType
+from ..loop.replay import replayable
+from ..runtime.context import EvalContext, EvalMode, current_context, current_mode
+from ..runtime.device import Device
+from ..runtime.device import device as as_device
+from .operators import Operators
+
+_EAGER, _SYNC_FULL = EvalMode.eager, EvalMode.sync_full
+_CPU = Device("cpu")
+Self = TypeVar("Self", bound="Handle")
+
+
+def executor_of(context: EvalContext) -> Executor:
+    """The executor of a context, made on first use."""
+    executor = context._executor
+    if executor is None:
+        from ..runtime.gpu_runtimes import runtime_of
+
+        reference = weakref.ref(context)
+
+        def pool() -> Any:
+            found = reference()
+            return found.thread_pool if found is not None else _fallback_pool()
+
+        def gpu(device_id: int) -> Any:
+            return runtime_of(reference(), device_id)
+
+        executor = context._executor = Executor(pool, gpu)
+    return executor  # type: ignore[no-any-return]
+
+
+def _fallback_pool() -> Any:
+    from ..kernels.common.threads import ThreadPool
+
+    return ThreadPool(1)
+
+
+def finish_call(nodes: list[Node], read_external: bool) -> None:
+    """The flush policy: what happens to new nodes at the end of an op call."""
+    mode = current_mode()
+    context = current_context()
+    executor = executor_of(context)
+    for node in nodes:
+        _finish_elsewhere(node, context)
+        node.context = context
+    if mode is _EAGER and not read_external:
+        for node in nodes:
+            executor.submit(node)
+    elif mode._value_ > _EAGER._value_ or read_external:
+        for node in nodes:
+            executor.evaluate(node)
+        if mode is _SYNC_FULL or read_external:
+            synchronize(nodes)
+
+
+def _finish_elsewhere(node: Node, context: EvalContext) -> None:
+    """Evaluate what a new node needs of other contexts: an executor runs nodes of its own only."""
+    stack = list(node.inputs)
+    while stack:
+        n = stack.pop()
+        if n.context is context:
+            continue
+        if n.context is not None:
+            evaluate_node(n)
+            if n.device is not None:
+                _wait_for_stream(n, context)
+        elif n.storage is None:  # made by this call
+            stack.extend(n.inputs)
+
+
+def _wait_for_stream(node: Node, context: EvalContext) -> None:
+    """Wait until a value that another stream writes is there."""
+    from ..runtime.gpu_runtimes import runtime_of
+
+    other = runtime_of(node.context, node.device)
+    if other is not runtime_of(context, node.device):
+        other.synchronize()
+
+
+def evaluate_node(node: Node) -> None:
+    """Make sure that a node has its value."""
+    if node.origin is not None:
+        recording, ref = node.origin
+        recording.read.add(ref)
+    if node.storage is None:
+        if node.error is not None:
+            raise node.error.with_traceback(None)
+        executor_of(node.context or current_context()).evaluate(node)
+
+
+def evaluate_argument(node: Node) -> None:
+    """Make sure that a node has its value, which a call needs as a number."""
+    if node.storage is None and node.error is None:
+        executor_of(node.context or current_context()).evaluate_argument(node)
+    evaluate_node(node)
+
+
+def input_of(handle: Handle) -> Node:
+    """The node of a handle that is an input of a call: what failed raises here."""
+    node = handle._node
+    if node.storage is None:
+        if node.error is not None:
+            raise node.error
+        # what another thread's executor owns is finished there first
+        if node.context is not None and node.context is not current_context():
+            evaluate_node(node)
+    return node
+
+
+def lock_of(node: Node) -> AbstractContextManager[Any]:
+    """Held while the graph around a node is looked at: no executor changes it meanwhile."""
+    return executor_of(node.context or current_context())._running
+
+
+def synchronize(nodes: list[Node]) -> None:
+    """Wait until the device has finished writing these values."""
+    for node in nodes:
+        if node.device is not None:
+            from ..runtime.gpu_runtimes import runtime_of
+
+            runtime_of(node.context, node.device).synchronize()
+
+
+class Handle(Operators):
+    """A value that the user holds; possibly not computed yet."""
+
+    __slots__ = ("__weakref__", "_node")
+    _node: Node
+
+    @classmethod
+    def _of(cls: type[Self], node: Node) -> Self:
+        handle = object.__new__(cls)
+        handle._node = node
+        node.handle = weakref.ref(handle)
+        return handle
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self._node.dtype
+
+    @property
+    def layout(self) -> str | None:
+        """Axis letters, or None."""
+        return self._node.layout
+
+    @property
+    def device(self) -> Device:
+        """Where the data is, or will be."""
+        ordinal = self._node.device
+        return _CPU if ordinal is None else Device("gpu", ordinal)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes (of a sample)."""
+        return self._node.rank
+
+    def evaluate(self: Self) -> Self:
+        """Compute the value now, if that has not happened yet."""
+        evaluate_node(self._node)
+        return self
+
+    def to_device(self: Self, device: Any, force_copy: bool = False) -> Self:
+        """The value on another device; itself if it is there and `force_copy` is not set."""
+        return _moved(self, device, force_copy)  # type: ignore[no-any-return]
+
+    def cpu(self: Self) -> Self:
+        """The value in host memory."""
+        return self.to_device(_CPU)
+
+    def gpu(self: Self, index: int | None = None) -> Self:
+        """The value on a GPU."""
+        return self.to_device(Device("gpu", index))
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks: images are shown."""
+        from ..tools.showing import html_of
+
+        return html_of(self)
+
+    if not TYPE_CHECKING:  # to which every name would then be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            from .suggestions import no_attribute
+
+            known = getattr(type(self), name, None)
+            if isinstance(known, property):  # it raised an AttributeError of its own: once more
+                return known.fget(self)
+            raise no_attribute(self, name)
+
+    def __copy__(self: Self) -> Self:
+        return self
+
+    def __deepcopy__(self: Self, memo: Any) -> Self:
+        return self.to_device(self.device, force_copy=True)
+
+    __hash__ = object.__hash__
+
+    # numpy must not take over `array OP handle`
+    __array_priority__ = 1000
+    __array_ufunc__ = None
+
+
+@replayable
+def _moved(handle: Handle, device: Any, force_copy: bool) -> Any:
+    from .call import wrap
+
+    target = as_device(device)
+    if target is None:
+        raise ValueError("to_device: a device is needed, got None")
+    ordinal = None if target.device_type == "cpu" else target.device_id
+    node = handle._node
+    if node.device == ordinal and not force_copy:
+        return handle
+    if ordinal is not None:
+        require_gpu("to_device")
+    moved = transfer(node, ordinal) if node.device != ordinal else copy("copy", node)
+    external = node.storage is not None and node.storage.external
+    finish_call([moved], external)
+    return wrap(moved)

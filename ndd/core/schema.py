@@ -1,0 +1,264 @@
+"""How an op is defined, once. Signature, docstring, stub, broadcasting and tests derive from it.
+
+    @op.pointwise(layouts="HWC FHWC DHWC")
+    def brightness(
+        input=data(),
+        brightness=arg(float, 1.0, "Brightness multiplier."),
+        dtype=static(DType, None, "Output type; the input's if omitted."),
+    ):
+        '''Scale intensities.'''
+        return to_f32(input) * brightness
+
+Four words settle what an argument is. `data`: an input, element by element. `arg`: a run-time
+number, one or one per sample, which goes to the kernel. `geometry`: a run-time number that decides
+shapes or positions, so it is read at the call. `static`: baked into the kernel, part of its key.
+
+A *pointwise* body runs on scalar expressions; a *graph* body builds nodes with `fusion.build`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..kernels.ir import dtypes as dt
+from ..kernels.ir.dtypes import DType
+
+REQUIRED = type("Required", (), {"__repr__": lambda self: "<required>"})()
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of an op."""
+
+    kind: str  # data | arg | geometry | static
+    type: Any = None
+    default: Any = None
+    doc: str = ""
+    vector: bool = False
+    matrix: bool = False
+    positional: bool = False
+    variadic: bool = False
+    per_frame: bool = False
+    any_shape: bool = False
+    ragged: bool = False
+    name: str = ""
+
+
+def data(doc: str = "Input data.", *, variadic: bool = False) -> Any:
+    """An input; `variadic`: any number of them."""
+    return Param("data", None, REQUIRED, doc, positional=True, variadic=variadic)
+
+
+def arg(
+    type: Any,
+    default: Any = REQUIRED,
+    doc: str = "",
+    *,
+    vector: bool = False,
+    matrix: bool = False,
+    positional: bool = False,
+    per_frame: bool = False,
+    any_shape: bool = False,
+) -> Any:
+    """A number for the kernel, scalar or per sample; `vector`: or a list; `matrix`: or a matrix;
+    `per_frame`: or, with a layout that begins with F, one of these for each frame; `any_shape`: or
+    any tensor."""
+    many = vector or matrix or any_shape
+    return Param(
+        "arg", type, default, doc, many, matrix, positional,
+        per_frame=per_frame, any_shape=any_shape,
+    )  # fmt: skip
+
+
+def geometry(
+    type: Any,
+    default: Any = None,
+    doc: str = "",
+    *,
+    vector: bool = False,
+    matrix: bool = False,
+    positional: bool = False,
+    ragged: bool = False,
+) -> Any:
+    """A number that decides shapes or positions, scalar or per sample; `vector`: or a list;
+    `matrix`: or rows of them, which arrive as one list, shorter ones filled up with zeros;
+    `ragged`: any array, of another shape in every sample, which arrive as a list of arrays."""
+    many = vector or matrix or ragged
+    return Param("geometry", type, default, doc, many, matrix, positional, ragged=ragged)
+
+
+def static(type: Any, default: Any = None, doc: str = "") -> Any:
+    """A choice that is baked into the kernel; `type`: also a tuple of strings, to choose one of."""
+    return Param("static", type, default, doc)
+
+
+@dataclass
+class OpDef:
+    """Everything there is to know about an op."""
+
+    name: str
+    kind: str  # pointwise | graph
+    body: Callable[..., Any]
+    params: tuple[Param, ...]
+    doc: str
+    layouts: tuple[str, ...] = ()
+    out: Any = "same"  # pointwise: type of the result if `dtype` is not given
+    rejects: tuple[DType, ...] = ()
+    needs_channels: int | None = None
+    mixed: bool = False  # inputs stay in host memory whatever the device; the body gets `ordinal`
+    # Number of results; or the name of the argument that asks for a second; None: it depends
+    outputs: int | str | None = 1
+    sample: str = ""  # an example call for the docs and the tests
+    public: Any = field(default=None, repr=False)
+    known_calls: dict[Any, Any] = field(default_factory=dict, repr=False)
+    known_choices: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.data = tuple(p for p in self.params if p.kind == "data")
+        self.variadic = any(p.variadic for p in self.data)
+        self.others = tuple(p for p in self.params if p.kind != "data")
+        self.names = tuple(p.name for p in self.others)
+        self.args = tuple(p for p in self.params if p.kind == "arg")
+        self.geometry = tuple(p for p in self.params if p.kind == "geometry")
+        self.statics = tuple(p for p in self.params if p.kind == "static")
+
+
+OPS: dict[str, OpDef] = {}
+
+
+class _Define:
+    """`@op.pointwise(...)` and `@op.graph(...)`."""
+
+    def pointwise(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+        return lambda body: _define("pointwise", body, options)
+
+    def graph(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+        return lambda body: _define("graph", body, options)
+
+
+op = _Define()
+
+
+def _define(kind: str, body: Callable[..., Any], options: dict[str, Any]) -> Any:
+    name = options.pop("name", None) or body.__name__
+    if name in OPS:
+        raise ValueError(f"op {name} is defined twice")
+    params = tuple(
+        Param(**{**p.default.__dict__, "name": p.name})
+        for p in inspect.signature(body).parameters.values()
+        if isinstance(p.default, Param)  # `count` of ops without inputs is not the user's
+    )
+    layouts = tuple(options.pop("layouts", "").split())
+    rejects = tuple(dt.DType.parse(n) for n in options.pop("rejects", "").split())
+    defined = OpDef(
+        name, kind, body, params, inspect.cleandoc(body.__doc__ or ""), layouts,
+        rejects=rejects, **options,
+    )  # fmt: skip
+    OPS[name] = defined
+    defined.public = _public_function(defined)
+    return defined.public
+
+
+def _public_function(defined: OpDef) -> Callable[..., Any]:
+    """A function with the op's real signature, which hands everything to `call.call`."""
+    from .call import call
+
+    short = defined.name.rpartition(".")[2]
+    declared = _Declared(defined)
+    namespace: dict[str, Any] = {"_call": call, "_op": defined, "_reject": declared.reject}
+    lead: list[str] = []
+    inputs: list[str] = []
+    for p in defined.data:
+        lead.append(f"*{p.name}" if p.variadic else p.name)
+        inputs.append(f"*{p.name}" if p.variadic else p.name)
+    keyword: list[str] = []
+    for p in defined.others:
+        # None for a required one, too: names that do not exist are reported before it is missed
+        namespace[f"_default_{p.name}"] = None if p.default is REQUIRED else p.default
+        (lead if p.positional else keyword).append(f"{p.name}=_default_{p.name}")
+    keyword += ["batch_size=None", "device=None", "**_unknown"]
+    star = [] if any(p.variadic for p in defined.data) else ["*"]
+    signature = ", ".join([*lead, *star, *keyword])
+    packed = "".join(f"{i}, " for i in inputs)
+    others = "".join(f"{p.name}, " for p in defined.others)
+    source = (
+        f"def {short}({signature}):\n"
+        f"    if _unknown: _reject(_unknown)\n"
+        f"    return _call(_op, ({packed}), ({others}), batch_size, device)\n"
+    )
+    exec(compile(source, f"<ndd op {defined.name}>", "exec"), namespace)
+    function: Callable[..., Any] = namespace[short]
+    function.__doc__ = document(defined)
+    function.__module__ = "ndd" + "".join(f".{p}" for p in defined.name.split(".")[:-1])
+    function.__qualname__ = short
+    function.__wrapped__ = declared  # type: ignore[attr-defined]
+    return function
+
+
+class _Declared:
+    """What `inspect.signature` tells of an op: without the name that catches unknown arguments.
+
+    Made when it is asked for: signatures of all ops would take 5 % of `import ndd`.
+    """
+
+    def __init__(self, defined: OpDef) -> None:
+        self._op = defined
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        kinds = inspect.Parameter
+        found = []
+        for p in sorted(self._op.params, key=lambda p: not p.positional):
+            named = kinds.POSITIONAL_OR_KEYWORD if p.positional else kinds.KEYWORD_ONLY
+            kind = kinds.VAR_POSITIONAL if p.variadic else named
+            default = kinds.empty if p.default is REQUIRED else p.default
+            found.append(kinds(p.name, kind, default=default))
+        found += [kinds(n, kinds.KEYWORD_ONLY, default=None) for n in ("batch_size", "device")]
+        return inspect.Signature(found)
+
+    def reject(self, unknown: dict[str, Any]) -> None:
+        from .suggestions import unexpected
+
+        short = self._op.name.rpartition(".")[2]
+        raise unexpected(short, unknown, self.__signature__.parameters)
+
+
+_TYPE_NAMES = {float: "float", int: "int", bool: "bool", str: "str"}
+
+
+def type_text(p: Param) -> str:
+    """How a parameter's type is written in documentation."""
+    if p.kind == "data":
+        return "Tensor or Batch"
+    known = _TYPE_NAMES.get(p.type, getattr(p.type, "__name__", ""))
+    base = p.type if isinstance(p.type, str) else known
+    if isinstance(p.type, tuple):
+        base = " | ".join(map(repr, p.type))
+    if p.vector:
+        base = f"{base} or {'nested ' if p.matrix else ''}sequence of {base}"
+    return f"{base} or Tensor or Batch" if p.kind in ("arg", "geometry") else base
+
+
+def document(defined: OpDef) -> str:
+    """NumPy-style docstring, with the example first."""
+    lines = [defined.doc, ""]
+    if not defined.sample and defined.kind == "pointwise":
+        image = "ndd.zeros(shape=[4, 4, 3], dtype=ndd.uint8, layout='HWC')"
+        defined.sample = f"ndd.{defined.name}({image}).shape\n=(4, 4, 3)"
+    if defined.sample:
+        lines += [">>> import ndd", *(f">>> {s}" if not s.startswith("=") else s[1:].strip()
+                                      for s in defined.sample.splitlines()), ""]  # fmt: skip
+    lines += ["Parameters", "----------"]
+    for p in defined.params:
+        default = "" if p.default is REQUIRED else f", default {p.default!r}"
+        lines += [f"{p.name} : {type_text(p)}{default}", f"    {p.doc}"]
+    lines += [
+        "batch_size : int, optional", "    Number of samples, if no input tells it.",
+        "device : str or Device, optional", "    Where to run; follows the inputs if omitted.",
+    ]  # fmt: skip
+    if defined.layouts:
+        lines += ["", f"Layouts: {', '.join(defined.layouts)}."]
+    return "\n".join(lines)

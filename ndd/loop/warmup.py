@@ -1,0 +1,42 @@
+"""Compile before the first batch: `ndd.warmup`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..core.handle import Handle
+from ..kernels.cpu import runtime as cpu_runtime
+from ..runtime.rng import get_default_rng, use_default_rng
+
+
+def warmup(function: Callable[..., Any], *samples: Any) -> int:
+    """Compile all kernels that `function(*samples)` needs; gives how many were not in the cache.
+
+    Other sizes and values need no others, so a small sample will do. Random ops that use the
+    default generator leave it as it is.
+
+    >>> import ndd
+    >>> image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout="HWC")
+    >>> _ = ndd.warmup(lambda x: ndd.flip(x) * 2.0, image)
+    >>> ndd.warmup(lambda x: ndd.flip(x) * 2.0, image)
+    0
+    """
+    for handle in _handles(samples):
+        handle.evaluate()  # what a loop gets from its reader is there
+    before = cpu_runtime.compile_count
+    with use_default_rng(get_default_rng().clone()):
+        for _ in range(2):  # the second time it is known which values are read
+            for handle in _handles(function(*samples)):
+                handle.evaluate()
+    return cpu_runtime.compile_count - before
+
+
+def _handles(result: Any) -> Iterable[Handle]:
+    if isinstance(result, Handle):
+        yield result
+    elif isinstance(result, dict):
+        yield from _handles(list(result.values()))
+    elif isinstance(result, (list, tuple)):
+        for item in result:
+            yield from _handles(item)

@@ -1,0 +1,1 @@
+"""Bounding boxes, and matrices that transform coordinates."""

@@ -1,0 +1,1 @@
+"""Ops that move elements exactly: crops, flips, padding, pasting."""

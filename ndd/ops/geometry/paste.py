@@ -1,0 +1,264 @@
+"""Images on larger canvases: paste and multi_paste."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core import convert
+from ...core.schema import REQUIRED, data, geometry, op, static
+from ...fusion.graph import build
+from ...fusion.graph.node import Array, Node, Shapes
+from ...kernels.ir.dtypes import DType
+from ..pointwise.conversion import cast_node
+from .window import MAX_EXTENT, beside, c_cast, check_extents, check_numbers
+
+_POSITION = "position of the image: 0 at the beginning of the canvas, 1 at its end."
+
+
+@op.graph(
+    layouts="HWC",
+    rejects="bool",
+    sample="""image = ndd.ones(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')
+ndd.paste(image, ratio=1.5, fill_value=[100, 110, 120]).shape
+=(6, 9, 3)""",
+)
+def paste(
+    input=data("Images."),
+    fill_value=static("ints", REQUIRED, "Colour of the canvas: a value, or one per channel."),
+    min_canvas_size=geometry(float, 0.0, "Least height and width of the canvas."),
+    n_channels=static(int, 3, "Number of values of `fill_value`, if it is not one for all."),
+    paste_x=geometry(float, 0.5, f"Horizontal {_POSITION}"),
+    paste_y=geometry(float, 0.5, f"Vertical {_POSITION}"),
+    ratio=geometry(float, REQUIRED, "Size of the canvas in units of the image, at least 1."),
+):
+    """Put images on a larger canvas of one colour."""
+    x = input
+    _check_range("ratio", ratio, 1.0, np.inf)
+    places = []
+    for name, place in (("paste_y", paste_y), ("paste_x", paste_x)):
+        _check_range(name, place, 0.0, 1.0)
+        places.append(np.broadcast_to(place, (x.count,)))
+    extents = x.shapes.rows[:, :2]
+    with np.errstate(over="ignore"):
+        grown = np.trunc(_spread(ratio, x) * extents.astype(np.float32))
+    least = np.trunc(check_numbers("min_canvas_size", _spread(min_canvas_size, x)))
+    canvas = check_numbers("ratio", np.maximum(grown, least)).astype(np.int64)
+    free = (canvas - extents).astype(np.float32)
+    start = np.zeros((x.count, 3), np.int64)
+    start[:, :2] = -np.trunc(np.stack(places, axis=1) * free).astype(np.int64)
+    size = np.concatenate([canvas, x.shapes.rows[:, 2:]], axis=1)
+    fill, fill_axes = _colour(x, fill_value, n_channels)
+    return build.window("paste", x, [0, 1], start, check_extents(size), x.batch, fill, fill_axes)
+
+
+def _spread(values: Array, x: Node) -> Array:
+    return np.broadcast_to(values, (x.count,))[:, None]
+
+
+def _check_range(name: str, values: Array, low: float, high: float) -> None:
+    bad = np.flatnonzero(~((values >= low) & (values <= high)))
+    if len(bad):
+        s = int(bad[0])
+        wanted = f"lie in [{low:g}, {high:g}]" if np.isfinite(high) else f"be at least {low:g}"
+        raise ValueError(f"`{name}` must {wanted}, got {float(values[s]):g} for sample {s}")
+
+
+def _colour(x: Node, values: tuple[int, ...], number: int) -> tuple[Node, tuple[int, ...]]:
+    """Fill values, wrapped into the type of `x`, and the axis they run along."""
+    if len(values) not in (1, number):
+        raise ValueError(
+            f"`fill_value` must have 1 or {number} (`n_channels`) values, got {len(values)}"
+        )
+    numbers = tuple(c_cast(float(v), x.dtype) for v in values)
+    if len(numbers) == 1:
+        return beside(convert.const_scalar(numbers[0], x.dtype), x), ()
+    bad = np.flatnonzero(x.shapes.rows[:, 2] != number)
+    if len(bad):
+        s = int(bad[0])
+        raise ValueError(
+            f"`fill_value` has {number} values, but sample {s} has {x.shapes.tuples[s][2]} channels"
+        )
+    return beside(convert.const_vector(numbers, x.dtype), x), (2,)
+
+
+# -- several regions -----------------------------------------------------------------------------
+
+# Regions in one kernel. Its compilation took 2.5 s for 4 of them, 7 s for 8 and 78 s for 64 (on a
+# busy machine), so what lies below a longer chain is put into memory.
+CHAIN = 4
+_ROWS = "a row (y, x) for every region."
+_RELATIVE = "relative to the extents"
+
+
+@op.graph(
+    rejects="bool",
+    sample="""images = ndd.batch([[[[1], [2]]], [[[3], [4]]]], layout='HWC')
+ndd.multi_paste(images, in_ids=[1, 0], out_anchors=[[0, 0], [2, 0]], output_size=[3, 2]).shape
+=[(3, 2, 1), (3, 2, 1)]""",
+)
+def multi_paste(
+    inputs=data("Images or sequences; several, if `in_ids` is not given.", variadic=True),
+    dtype=static(DType, None, "Element type of the result; the input's if omitted."),
+    in_anchors=geometry(int, None, f"Start of the source, {_ROWS}", ragged=True),
+    in_anchors_rel=geometry(float, None, f"The same, {_RELATIVE} of the input.", ragged=True),
+    in_ids=geometry(int, None, "Samples of the input to paste, in order.", ragged=True),
+    out_anchors=geometry(int, None, f"Place on the canvas, {_ROWS}", ragged=True),
+    out_anchors_rel=geometry(float, None, f"The same, {_RELATIVE} of the canvas.", ragged=True),
+    output_size=geometry(int, None, "Height and width of the canvas.", vector=True),
+    shapes=geometry(int, None, f"Height and width, {_ROWS}", ragged=True),
+    shapes_rel=geometry(float, None, f"The same, {_RELATIVE} of the input.", ragged=True),
+):
+    """Paste regions of several images onto one canvas of zeros; later ones cover earlier ones."""
+    layout = _layout(inputs)
+    first = inputs[0]
+    if in_ids is not None and len(inputs) > 1:
+        raise ValueError(f"`in_ids` chooses samples of one input, got {len(inputs)} inputs")
+    for k, x in enumerate(inputs):
+        if x.dtype is not first.dtype:
+            raise TypeError(
+                f"inputs must have one type, got {first.dtype} and {x.dtype} (input {k})"
+            )
+    axes = [layout.index("H"), layout.index("W")]
+    ids, counts = _region_ids(in_ids, first, len(inputs))
+    sources = [
+        build.choose("multi_paste", first, ids[:, k], first.batch) if in_ids is not None else x
+        for k, x in enumerate(inputs if in_ids is None else [first] * ids.shape[1])
+    ]
+    canvas = _canvas(output_size, inputs, axes)
+    size = np.array((sources or inputs)[0].shapes.rows)
+    size[:, axes] = canvas
+    _check_fitting(sources, size, axes, counts)
+    rows = np.stack([x.shapes.rows[:, axes] for x in sources], axis=1)  # [samples, regions, 2]
+    start = _numbers("in_anchors", in_anchors, in_anchors_rel, rows, counts, np.floor)
+    start = np.zeros_like(rows) if start is None else start
+    extents = _numbers("shapes", shapes, shapes_rel, rows, counts, np.ceil)
+    extents = rows - start if extents is None else extents
+    whole = np.broadcast_to(canvas[:, None, :], rows.shape)
+    place = _numbers("out_anchors", out_anchors, out_anchors_rel, whole, counts, np.floor)
+    place = np.zeros_like(rows) if place is None else place
+    unused = np.arange(rows.shape[1])[None, :] >= counts[:, None]
+    for numbers in (start, extents, place):
+        numbers[unused] = 0
+    _check_inside("source", start, extents, rows)
+    _check_inside("canvas", place, extents, whole)
+    result = beside(convert.const_scalar(0, first.dtype), first)
+    result = build.broadcast_to(
+        "multi_paste", result, Shapes(check_extents(size)), layout, first.batch
+    )
+    for k, x in enumerate(sources):
+        if k and k % CHAIN == 0:
+            result = build.alias("multi_paste", result, result.shapes, result.dtype, layout)
+        result = _overlay(x, axes, start[:, k], extents[:, k], place[:, k], size, result)
+    result.layout = layout
+    return cast_node("multi_paste", result, dtype or first.dtype)
+
+
+def _overlay(
+    x: Node, axes: list[int], start: Array, extents: Array, place: Array, size: Array, below: Node
+) -> Node:
+    """One region of `x` on top of another canvas."""
+    count = x.count
+    first, lengths, moved = (np.zeros((count, x.rank), np.int64) for _ in range(3))
+    first[:, axes], moved[:, axes] = start, -place
+    lengths[:] = x.shapes.rows
+    lengths[:, axes] = extents
+    region = build.window("multi_paste", x, axes, first, lengths, x.batch)
+    everywhere = tuple(range(x.rank))
+    return build.window("multi_paste", region, axes, moved, size, x.batch, below, everywhere)
+
+
+def _layout(inputs: tuple[Node, ...]) -> str:
+    allowed = {3: "HWC", 4: "FHWC"}
+    for k, x in enumerate(inputs):
+        layout = x.layout or allowed.get(x.rank)
+        if layout not in allowed.values() or x.rank != inputs[0].rank:
+            raise ValueError(
+                f"inputs must be images (HWC) or all sequences (FHWC), got layout {x.layout!r} and "
+                f"{x.rank} dimensions for input {k}"
+            )
+    return allowed[inputs[0].rank]
+
+
+def _region_ids(ids, x: Node, number: int) -> tuple[Array, Array]:
+    """Samples to paste [samples, regions], filled up, and how many regions every sample has."""
+    if ids is None:
+        return np.zeros((x.count, 0), np.int64), np.full(x.count, number)
+    rows = [a.reshape(-1) for a in ids]
+    for s, row in enumerate(rows):
+        bad = row[(row < 0) | (row >= x.count)]
+        if len(bad):
+            raise IndexError(
+                f"`in_ids` of sample {s} names sample {int(bad[0])} of a batch of {x.count}"
+            )
+    rows = rows if len(rows) == x.count else rows * x.count
+    counts = np.array([len(r) for r in rows])
+    # 1, 2 or multiples of 4, so that programs with other numbers of regions share few kernels
+    most = max(int(counts.max()), 1)
+    most = most if most <= 2 else -(-most // CHAIN) * CHAIN
+    filled = np.repeat(np.arange(x.count)[:, None], most, axis=1)
+    for s, row in enumerate(rows):
+        filled[s, : len(row)] = row
+    return filled, counts
+
+
+def _canvas(size: Array | None, inputs: tuple[Node, ...], axes: list[int]) -> Array:
+    count = inputs[0].count
+    if size is None:
+        rows = np.concatenate([x.shapes.rows[:, axes] for x in inputs])
+        if bool((rows != rows[0]).any()):
+            raise ValueError("inputs of different sizes need `output_size`")
+        return np.broadcast_to(rows[:1], (count, 2))
+    if size.shape[1] < 2:
+        raise ValueError(f"`output_size` must have 2 values (height, width), got {size.shape[1]}")
+    if bool((size < 0).any()) or bool((size > MAX_EXTENT).any()):
+        raise ValueError(f"`output_size` is out of range: {tuple(size[0].tolist())}")
+    return np.broadcast_to(size[:, :2], (count, 2))
+
+
+def _check_fitting(sources: list[Node], size: Array, axes: list[int], counts: Array) -> None:
+    """All regions of a sample have its number of channels and of frames."""
+    rest = [d for d in range(size.shape[1]) if d not in axes]
+    for k, x in enumerate(sources):
+        wrong = (x.shapes.rows[:, rest] != size[:, rest]).any(axis=1) & (counts > k)
+        if wrong.any():
+            s = int(np.flatnonzero(wrong)[0])
+            both = (tuple(n.shapes.rows[s, rest].tolist()) for n in (sources[0], x))
+            what = "channels" if len(rest) == 1 else "frames and channels"
+            raise ValueError(
+                f"regions of sample {s} differ in {what}: {next(both)} and {next(both)} "
+                f"(region {k})"
+            )
+
+
+def _numbers(name: str, absolute, relative, extents: Array, counts: Array, rounding):
+    """int64 [samples, regions, 2] from rows per region, or None if nothing was given."""
+    if absolute is None and relative is None:
+        return None
+    if absolute is not None and relative is not None:
+        raise ValueError(f"`{name}` and `{name}_rel` exclude each other")
+    shown = name if relative is None else f"{name}_rel"
+    given = absolute if relative is None else relative
+    result = np.zeros(extents.shape, np.int64)
+    for s in range(len(result)):
+        rows = given[s % len(given)]
+        if rows.shape != (counts[s], 2):
+            raise ValueError(
+                f"`{shown}` must have a row of 2 numbers for each of the {int(counts[s])} regions "
+                f"of sample {s}, got shape {rows.shape}"
+            )
+        if relative is not None:
+            check_numbers(shown, rows)
+            rows = rounding(rows * extents[s, : counts[s]].astype(np.float32))
+        result[s, : counts[s]] = check_numbers(shown, rows)
+    return result
+
+
+def _check_inside(what: str, start: Array, extents: Array, limits: Array) -> None:
+    outside = ((start < 0) | (extents < 0) | (start + extents > limits)).any(axis=2)
+    if outside.any():
+        s, k = (int(v[0]) for v in np.nonzero(outside))
+        shown = (tuple(v[s, k].tolist()) for v in (start, extents, limits))
+        raise ValueError(
+            f"region {k} of sample {s} leaves the {what}: start {next(shown)}, "
+            f"shape {next(shown)}, {what} {next(shown)}"
+        )

@@ -1,0 +1,548 @@
+"""Decoders: encoded images and .npy files to arrays. Shapes are known at the call, from headers."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from ...codecs.image import decode as codec
+from ...codecs.image.decode import Images
+from ...codecs.image.headers import Headers
+from ...codecs.on_error import Ledger, SampleError, check_policy
+from ...core import convert
+from ...core.batch import Batch
+from ...core.errors import at_site, user_site
+from ...core.handle import evaluate_node
+from ...core.schema import OPS, data, geometry, op, static
+from ...core.tensor import Tensor
+from ...fusion.graph import build
+from ...fusion.graph.node import Array, Node, Shapes
+from ...kernels.gpu.env import simulating
+from ...kernels.ir import dtypes as dt
+from ...kernels.ir import expr as ex
+from ...kernels.ir.dtypes import DALIImageType, DType
+from ...runtime.rng import draw_of
+from ..geometry.window import CROP_ROUNDINGS, OLD_DOC, POSITION_DOC, ROUNDING_DOC, crop_bounds
+from ..random.crop import (
+    AREA_DOC,
+    ASPECT_DOC,
+    ATTEMPTS_DOC,
+    RNG_DOC,
+    check_crop_ranges,
+    crop_windows,
+)
+
+ON_ERROR_DOC = (
+    "What to do with an image that cannot be decoded: 'raise'; 'skip': another one of the batch in "
+    "its place; 'fill': zeros; or a function of the SampleError that gives the pixels, or None to "
+    "skip. `ndd.decoders.errors` keeps what happened."
+)
+PIXEL_TYPES = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.uint32, dt.int32, dt.float32)
+
+# The samples that could not be decoded under another policy than "raise".
+errors = Ledger(of_batches=True)
+
+_GPU_DOC = "For the GPU decoder; without effect."
+# Arguments that tune upstream's memory and GPU work. Nothing here depends on them.
+_UNUSED = {
+    "affine": static(bool, True, "Whether threads are bound to cores; without effect."),
+    "device_memory_padding": static(int, 16777216, _GPU_DOC),
+    "device_memory_padding_jpeg2k": static(int, 0, _GPU_DOC),
+    "host_memory_padding": static(int, 8388608, _GPU_DOC),
+    "host_memory_padding_jpeg2k": static(int, 0, _GPU_DOC),
+    "hw_decoder_load": static(float, 0.65, _GPU_DOC),
+    "hybrid_huffman_threshold": static(int, 1000000, _GPU_DOC),
+    "memory_stats": static(bool, False, OLD_DOC),
+    "preallocate_height_hint": static(int, 0, _GPU_DOC),
+    "preallocate_width_hint": static(int, 0, _GPU_DOC),
+    "split_stages": static(bool, False, OLD_DOC),
+    "use_chunk_allocator": static(bool, False, OLD_DOC),
+}
+_CACHE_DOC = "For upstream's cache of decoded images; without effect."
+_UNUSED_CACHE = {
+    "cache_batch_copy": static(bool, True, _CACHE_DOC),
+    "cache_debug": static(bool, False, _CACHE_DOC),
+    "cache_size": static(int, 0, _CACHE_DOC),
+    "cache_threshold": static(int, 0, _CACHE_DOC),
+    "cache_type": static(str, "", _CACHE_DOC),
+}
+_USED = {
+    "adjust_orientation": static(bool, True, "Turn the image as its EXIF data says."),
+    "dtype": static(
+        DType,
+        dt.uint8,
+        "Element type; values are scaled from full range to full range, floats to 0…1.",
+    ),
+    "jpeg_fancy_upsampling": static(bool, False, "Smooth JPEG chroma on the GPU, as the CPU does."),
+    "on_error": static("Policy", "raise", ON_ERROR_DOC),
+    "output_type": static(DALIImageType, DALIImageType.RGB, "Colour space of the result."),
+    "use_fast_idct": static(bool, False, "Decode JPEG faster and less exactly."),
+}
+
+
+class Options(NamedTuple):
+    """The arguments that all image decoders share."""
+
+    adjust_orientation: bool
+    dtype: DType
+    jpeg_fancy_upsampling: bool
+    on_error: Any
+    output_type: DALIImageType
+    use_fast_idct: bool
+
+
+def _image_decoder(body: Callable[..., Any]) -> Callable[..., Any]:
+    """A body with the shared arguments in its signature, which it gets as `options`."""
+    unused = {**_UNUSED, **(_UNUSED_CACHE if body.__name__ == "image" else {})}
+
+    def whole(*inputs: Any, ordinal: int | None, **arguments: Any) -> Any:
+        options = Options(**{name: arguments.pop(name) for name in _USED})
+        for name in unused:
+            del arguments[name]
+        check_policy(options.on_error, f"decoders.{body.__name__}")
+        return body(*inputs, options=options, ordinal=ordinal, **arguments)
+
+    own = [p for p in inspect.signature(body).parameters.values() if p.default is not p.empty]
+    shared = sorted([*_USED.items(), *unused.items()])
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, keyword, default=param) for name, param in shared]
+    whole.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    whole.__name__, whole.__doc__ = body.__name__, body.__doc__
+    return whole
+
+
+# -- from bytes to a node ------------------------------------------------------------------------
+
+
+def encoded(x: Node) -> Node:
+    """The bytes of all samples, read now."""
+    from ...core.call import on_host
+
+    if x.dtype is not dt.uint8 or x.rank != 1:
+        raise TypeError(
+            f"encoded data must be one-dimensional uint8 (the bytes of a file), got {x.dtype} of "
+            f"shape {x.shapes.tuples[0]}"
+        )
+    return on_host(x)
+
+
+def sources_of(x: Node) -> Sequence[str]:
+    """Where the samples come from, as far as it is known."""
+    info = x.source_info
+    if info is None or isinstance(info, str):
+        return [info or ""] * x.count
+    return info
+
+
+class Decoding:
+    """One call of an image decoder: headers are read when it is made, pixels when it is run."""
+
+    def __init__(self, name: str, x: Node, options: Options) -> None:
+        if options.dtype not in PIXEL_TYPES:
+            known = ", ".join(map(str, PIXEL_TYPES))
+            raise TypeError(f"`dtype` must be one of {known}, got {options.dtype}")
+        self.name = name
+        self.x = x
+        self.options = options
+        self.sources = sources_of(x)
+        self.failures: dict[int, SampleError] = {}
+        self.headers = self._read_headers()
+        colour = options.output_type.name
+        natives = self.headers.dtypes()
+        # pixels of one type are converted in the graph, where that fuses; else sample by sample
+        self.native = natives.pop() if len(natives) == 1 else None
+        plain = "RGB" if colour == "YCbCr" else colour
+        self.colour = plain if self.native else colour
+        self.shapes = self.headers.shapes(plain)
+        failed = None if options.on_error == "raise" else self._failed
+        self.images = Images(self.headers, self.sources, self.colour, options.use_fast_idct, failed)
+
+    def _read_headers(self) -> Headers:
+        headers = Headers(encoded(self.x), self.options.adjust_orientation)
+        for s in headers.unknown():
+            try:
+                headers.read(s)
+            except ValueError as error:
+                source = f" ({self.sources[s]})" if self.sources[s] else ""
+                problem = ValueError(f"sample {s}{source}: {error}")
+                if self.options.on_error == "raise":
+                    raise problem from None
+                self._failed(s, problem)
+        return headers
+
+    def _failed(self, sample: int, error: ValueError) -> None:
+        self.failures[sample] = errors.add(self.sources[sample], sample, error)
+
+    @property
+    def extents(self) -> Array:
+        """Heights and widths."""
+        return self.shapes.rows[:, :2]
+
+    def frame(self) -> Node:
+        """A stand-in for the decoded images, to compute windows of."""
+        shapes = Shapes(np.ascontiguousarray(self.extents))
+        return Node("frame", None, (), shapes, dt.uint8, "HW", self.x.batch)
+
+    def window(self, start: Array, size: Array) -> None:
+        """Decode only a window [samples, 2] of each image."""
+        outside = ((start < 0) | (start + size > self.extents) | (size < 0)).any(axis=1)
+        if outside.any():
+            s = int(np.flatnonzero(outside)[0])
+            height, width = self.shapes.tuples[s][:2]
+            (top, left), (bottom, right) = start[s].tolist(), (start[s] + size[s]).tolist()
+            raise ValueError(
+                f"the window [{top}…{bottom}, {left}…{right}] leaves the image of "
+                f"{height}x{width} pixels: {self.images.name(s)}"
+            )
+        self.images = self.images.windowed(start, size)
+        rows = np.concatenate([size, self.shapes.rows[:, 2:]], axis=1)
+        self.shapes = Shapes(rows.astype(np.int64))
+
+    def node(self, ordinal: int | None) -> Node:
+        """The decoded images, in the colour space and type that was asked for."""
+        dtype = self.options.dtype
+        result = self._pixels(self.native or dtype, ordinal)
+        is_ycbcr = self.options.output_type.name == "YCbCr"
+        if self.native and (is_ycbcr or self.native is not dtype):
+            body = codec.ycbcr if is_ycbcr else codec.scaled
+            result = build.pointwise(
+                self.name, body, [result], [(0, 1, 2)], self.shapes, "HWC", (dtype,)
+            )
+        if callable(self.options.on_error) or self.options.on_error == "skip":
+            result = self._replaced(result)
+        result.source_info = self.x.source_info
+        return result
+
+    def _pixels(self, dtype: DType, ordinal: int | None) -> Node:
+        if ordinal is not None and not simulating() and self.images.suits_gpu(dtype):
+            return codec.on_gpu(self.name, self.x, self.images, self.shapes, dtype, ordinal,
+                                self.options.jpeg_fancy_upsampling)  # fmt: skip
+        node = build.decode(
+            self.name, codec.decode_sample, self.x, self.shapes, dtype, "HWC", self.images,
+            has_regions=True,
+        )  # fmt: skip
+        node.site = user_site()
+        return node if ordinal is None else build.transfer(node, ordinal)
+
+    def _replaced(self, node: Node) -> Node:
+        """The result without its failures, computed now: which samples fail decides on shapes."""
+        from ...core.call import _on, on_host
+        from ...runtime.context import current_context
+
+        node.context = current_context()
+        evaluate_node(node)
+        if not self.failures:
+            return node
+        policy = self.options.on_error
+        arrays = convert.arrays_of(on_host(node))
+        good = [s for s in range(len(arrays)) if s not in self.failures]
+        for s in sorted(self.failures):
+            given = policy(self.failures[s]) if callable(policy) else None
+            if given is not None:
+                arrays[s] = self._checked(given, node.dtype)
+            elif good:
+                # the next one, so that neighbours of a run of failures differ
+                arrays[s] = arrays[next((g for g in good if g > s), good[0])]
+            else:
+                raise ValueError(f"no image of the batch can be decoded: {self.failures[s].cause}")
+        made = convert.copy_arrays(arrays, node.dtype, "HWC", node.batch)
+        return made if node.device is None else _on(made, node.device)
+
+    def _checked(self, given: Any, dtype: DType) -> Array:
+        array = np.asarray(given)
+        if array.ndim != 3 or array.dtype != dtype.np:
+            raise TypeError(
+                f"the function `on_error` must give an image of {dtype} and layout HWC, got "
+                f"{array.dtype} of shape {array.shape}"
+            )
+        return array
+
+
+# -- the ops -------------------------------------------------------------------------------------
+
+_ENCODED = "Encoded images: the bytes of files."
+
+
+_PNM = "pnm = ndd.tensor(list(b'P3 2 1 255 1 2 3 4 5 6 '), dtype=ndd.uint8)\n"
+
+
+@op.graph(
+    name="decoders.image",
+    mixed=True,
+    sample=_PNM + "ndd.decoders.image(pnm).torch().tolist()\n=[[[1, 2, 3], [4, 5, 6]]]",
+)
+@_image_decoder
+def image(input=data(_ENCODED), *, options, ordinal):
+    """Decode images: JPEG, PNG, BMP, TIFF, WebP, JPEG 2000 or PNM."""
+    return Decoding("decoders.image", input, options).node(ordinal)
+
+
+@op.graph(
+    name="decoders.image_crop",
+    mixed=True,
+    sample=_PNM + "ndd.decoders.image_crop(pnm, crop=[1, 1], crop_pos_x=1.0).torch().tolist()\n"
+    "=[[[4, 5, 6]]]",
+)
+@_image_decoder
+def image_crop(
+    input=data(_ENCODED),
+    crop=geometry(float, None, "Size of the window: (H, W).", vector=True),
+    crop_d=geometry(float, None, "Depth of the window; images have none."),
+    crop_h=geometry(float, None, "Height of the window; 0 for all."),
+    crop_pos_x=geometry(float, 0.5, POSITION_DOC),
+    crop_pos_y=geometry(float, 0.5, POSITION_DOC),
+    crop_pos_z=geometry(float, 0.5, POSITION_DOC),
+    crop_w=geometry(float, None, "Width of the window; 0 for all."),
+    rounding=static(CROP_ROUNDINGS, "round", ROUNDING_DOC),
+    *,
+    options,
+    ordinal,
+):
+    """Decode a window of images: `crop` of `decoders.image`, without decoding the rest."""
+    decoding = Decoding("decoders.image_crop", input, options)
+    _, start, size = crop_bounds(
+        decoding.frame(), crop, crop_w, crop_h, crop_d, crop_pos_x, crop_pos_y, crop_pos_z, rounding
+    )
+    decoding.window(start, size)
+    return decoding.node(ordinal)
+
+
+@op.graph(
+    name="decoders.image_slice",
+    mixed=True,
+    sample=_PNM + "ndd.decoders.image_slice(pnm, start=[1, 0], end=[2, 1]).torch().tolist()\n"
+    "=[[[4, 5, 6]]]",
+)
+@_image_decoder
+def image_slice(
+    data=data(_ENCODED),
+    anchor=geometry(None, None, "Start of the window per axis.", vector=True, positional=True),
+    shape_input=geometry(None, None, "Extent of the window.", vector=True, positional=True),
+    axes=geometry(int, None, "Axes of the window's numbers; W, H if omitted.", vector=True),
+    axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
+    end=geometry(int, None, "End of the window.", vector=True),
+    normalized_anchor=static(bool, True, "Whether a float `anchor` is relative to the extents."),
+    normalized_shape=static(bool, True, "Whether a float `shape_input` is relative."),
+    rel_end=geometry(float, None, "End of the window, relative to the extents.", vector=True),
+    rel_shape=geometry(float, None, "Extent of the window, relative.", vector=True),
+    rel_start=geometry(float, None, "Start of the window, relative.", vector=True),
+    shape=geometry(int, None, "Extent of the window.", vector=True),
+    start=geometry(int, None, "Start of the window.", vector=True),
+    *,
+    options,
+    ordinal,
+):
+    """Decode a window of images: `slice` of `decoders.image`, without decoding the rest."""
+    decoding = Decoding("decoders.image_slice", data, options)
+    window = OPS["slice"].body(
+        decoding.frame(), anchor, shape_input, axes, axis_names, None, end, (), None,
+        normalized_anchor, normalized_shape, "pad", None, rel_end, rel_shape, rel_start, shape,
+        start,
+    )  # fmt: skip
+    decoding.window(window.params[1], window.shapes.rows)
+    return decoding.node(ordinal)
+
+
+@op.graph(
+    name="decoders.image_random_crop",
+    mixed=True,
+    sample=_PNM + "ndd.decoders.image_random_crop(pnm, random_area=[0.5, 0.5]).shape\n=(1, 1, 3)",
+)
+@_image_decoder
+def image_random_crop(
+    input=data(_ENCODED),
+    num_attempts=static(int, 10, ATTEMPTS_DOC),
+    random_area=static("floats", (0.08, 1.0), AREA_DOC),
+    random_aspect_ratio=static("floats", (3 / 4, 4 / 3), ASPECT_DOC),
+    rng=static("RNG", None, RNG_DOC),
+    *,
+    options,
+    ordinal,
+):
+    """Decode a random window of images: area uniform, aspect ratio log-uniform."""
+    area, aspect = check_crop_ranges(random_area, random_aspect_ratio, num_attempts)
+    decoding = Decoding("decoders.image_random_crop", input, options)
+    start, size = crop_windows(decoding.extents, draw_of(rng), area, aspect, num_attempts)
+    decoding.window(start, size)
+    return decoding.node(ordinal)
+
+
+_SHAPE_TYPES = (dt.int32, dt.uint32, dt.int64, dt.uint64, dt.float32, dt.float64)
+
+
+@op.graph(mixed=True, sample=_PNM + "ndd.peek_image_shape(pnm)[1].item()\n=2")
+def peek_image_shape(
+    input=data(_ENCODED),
+    adjust_orientation=static(bool, True, "Of the image as its EXIF data says to turn it."),
+    dtype=static(DType, dt.int64, "Element type of the result."),
+    image_type=static(DALIImageType, DALIImageType.RGB, "Colour space that decides on channels."),
+    *,
+    ordinal,
+):
+    """Height, width and channels of encoded images, from their headers."""
+    if ordinal is not None:
+        raise ValueError("shapes are read on the CPU: device='gpu' is not supported")
+    if dtype not in _SHAPE_TYPES:
+        known = ", ".join(map(str, _SHAPE_TYPES))
+        raise TypeError(f"`dtype` must be one of {known}, got {dtype}")
+    options = Options(adjust_orientation, dt.uint8, False, "raise", image_type, False)
+    shapes = Decoding("peek_image_shape", input, options).shapes
+    return convert.copy_arrays(list(shapes.rows.astype(dtype.np)), dtype, None, input.batch)
+
+
+# -- .npy ----------------------------------------------------------------------------------------
+
+
+@op.graph(
+    name="decoders.numpy",
+    mixed=True,
+    sample="""import io, numpy
+file = io.BytesIO()
+numpy.save(file, numpy.arange(3))
+ndd.decoders.numpy(numpy.frombuffer(file.getbuffer(), numpy.uint8)).torch().tolist()
+=[0, 1, 2]""",
+)
+def numpy(
+    data=data("Encoded arrays: the bytes of .npy files."),
+    dtype=static(DType, None, "Element type of the result; that of the arrays if omitted."),
+    *,
+    ordinal,
+):
+    """Decode arrays in NumPy's file format."""
+    sources = sources_of(data)
+    parts = []
+    for s, array in enumerate(convert.arrays_of(encoded(data))):
+        try:
+            parts.append(_read_npy(array))
+        except ValueError as error:
+            source = f" ({sources[s]})" if sources[s] else ""
+            raise ValueError(f"sample {s}{source}: {error}") from None
+    kinds = {kind for kind, _ in parts}
+    if len(kinds) > 1:
+        raise TypeError(f"the arrays have different types: {', '.join(sorted(map(str, kinds)))}")
+    if len({a.ndim for _, a in parts}) > 1:
+        raise ValueError("the arrays have different numbers of dimensions")
+    shapes = Shapes.of([a.shape for _, a in parts], parts[0][1].ndim)
+    node = build.decode("decoders.numpy", _copy_sample, data, shapes, parts[0][0], None,
+                        [a for _, a in parts])  # fmt: skip
+    node.site = user_site()
+    node = node if ordinal is None else build.transfer(node, ordinal)
+    if dtype is not None and dtype is not node.dtype:
+        axes = tuple(range(node.rank))
+        node = build.pointwise("decoders.numpy", ex.convert, [node], [axes], shapes, None, (dtype,))
+    node.source_info = data.source_info
+    return node
+
+
+def _copy_sample(arrays: Sequence[Array], sample: int, out: Array) -> None:
+    out[...] = arrays[sample]
+
+
+def _read_npy(data: Array) -> tuple[DType, Array]:
+    """The array in the bytes of a .npy file, over the same memory."""
+    # the header of version 2 and later may be long, but says so itself
+    stream = io.BytesIO(data[: 1 << 16].tobytes())
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, is_fortran, kind = read(stream)
+    except (ValueError, KeyError, OverflowError, SyntaxError) as error:
+        raise ValueError(f"{data.size} bytes are not a .npy file: {error}") from None
+    dtype = dt.from_numpy(kind.newbyteorder("="))
+    if dtype is None or kind.hasobject:
+        raise ValueError(f"arrays of {kind} are not supported")
+    start = stream.tell()
+    count = 1
+    for extent in shape:
+        count *= int(extent)
+    if min(shape, default=0) < 0 or count * kind.itemsize > data.size - start:
+        raise ValueError(f"the header tells shape {shape} of {kind}, the data ends before")
+    flat = np.frombuffer(data, kind, count, start)
+    return dtype, flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+Location = str | os.PathLike[str]
+
+
+@overload
+def imread(filepaths: Location, /, *, device: Any = "cpu", **options: Any) -> Tensor: ...
+@overload
+def imread(
+    filepaths: list[Any] | tuple[Any, ...], /, *, device: Any = "cpu", **options: Any
+) -> Batch: ...
+def imread(
+    filepaths: Location | Sequence[Location], /, *, device: Any = "cpu", **options: Any
+) -> Any:
+    """Read and decode image files: a Tensor for one path, a Batch for several.
+
+    All other arguments are those of `decoders.image`.
+
+    >>> import ndd, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "two_pixels.ppm"
+    ...     _ = path.write_text("P3 2 1 255 1 2 3 4 5 6 ")
+    ...     image = ndd.imread(path)
+    >>> image.torch().tolist()
+    [[[1, 2, 3], [4, 5, 6]]]
+    """
+    one = filepaths if isinstance(filepaths, (str, os.PathLike)) else None
+    paths: list[Location] = [one] if one is not None else list(filepaths)  # type: ignore[arg-type]
+    try:
+        if not paths:
+            raise ValueError("no files are given")
+        keep_going = options.get("on_error", "raise") != "raise"
+        arrays = [_read_file(path, keep_going) for path in paths]
+    except Exception as error:
+        raise at_site(error, "imread", user_site()) from None
+    node = convert.wrap_arrays(arrays, dt.uint8, None, one is None, external=False)
+    names = [os.fspath(p) for p in paths]
+    node.source_info = names if one is None else names[0]
+    from ...core.call import wrap
+
+    return image(wrap(node), device=device, **options)
+
+
+def _imread_signature() -> inspect.Signature:
+    """The arguments of `decoders.image` but its input and its batch size."""
+    own = inspect.signature(imread).parameters
+    shared = inspect.signature(image).parameters
+    added = [p for n, p in shared.items() if n not in ("input", "batch_size", "device")]
+    return inspect.Signature([own["filepaths"], own["device"], *added])
+
+
+imread.__signature__ = _imread_signature()  # type: ignore[attr-defined]
+
+
+def _read_file(path: Location, keep_going: bool) -> Array:
+    try:
+        return np.frombuffer(Path(path).read_bytes(), np.uint8)
+    except TypeError:
+        raise TypeError(f"a path is needed, got {type(path).__name__}") from None
+    except OSError as error:
+        if keep_going:
+            return np.zeros(0, np.uint8)
+        raise type(error)(f"cannot read {os.fspath(path)!r}: {error.strerror}") from None
+
+
+__all__ = [
+    "errors",
+    "image",
+    "image_crop",
+    "image_random_crop",
+    "image_slice",
+    "imread",
+    "numpy",
+    "peek_image_shape",
+]

@@ -1,0 +1,1 @@
+"""Random numbers, noise and random crops."""

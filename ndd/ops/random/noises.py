@@ -1,0 +1,149 @@
+"""Noise: noise.gaussian, shot and salt_and_pepper.
+
+All of them draw inside of the kernel that needs the noise, which is never stored. What an element
+draws depends on its number in its sample, of whatever is fused with the op.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core import convert
+from ...core.schema import arg, data, geometry, op, static
+from ...fusion.graph import build
+from ...fusion.graph.node import Array, Node, Shapes
+from ...kernels.ir import dtypes as dt
+from ...kernels.ir import expr as ex
+from ...kernels.ir.distributions import poisson, standard_normal, unit
+from ...kernels.ir.expr import Expr
+from ...runtime.rng import Draw, draw_of
+from ..geometry.window import beside, fill_per_sample
+from .crop import RNG_DOC
+from .draws import check_volumes, extra_at, key_table, words_at
+
+_INPUT = "Images, or anything else."
+_IMAGE = "image = ndd.zeros(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')\n"
+_SAMPLE = _IMAGE + "ndd.noise.{}(image, rng=ndd.random.RNG(seed=1)).shape\n=(4, 6, 3)"
+
+
+def _noisy(
+    name: str, body, x: Node, draw: Draw, drawn: Shapes, arguments: list[Node],
+    key: tuple[object, ...], extra: Array | None = None,
+) -> Node:  # fmt: skip
+    """`body(x, table, *arguments, *key)` of every element; `drawn`: how many numbers it takes."""
+    table = beside(key_table(draw, drawn, extra, x.batch), x)
+    inputs = [x, table, *arguments]
+    axes = [tuple(range(x.rank)), *[()] * (len(inputs) - 1)]
+    return build.pointwise(f"noise.{name}", body, inputs, axes, x.shapes, x.layout, key)
+
+
+def _float_of(x: Expr) -> Expr:
+    """As float32 if that holds all values, else as float64."""
+    small = x.dtype.bits <= 16 or x.dtype is dt.float32
+    return ex.cast(x, dt.float32 if small else dt.float64)
+
+
+def _add_normal(x: Expr, table: Expr, mean: Expr, stddev: Expr, rank: int) -> Expr:
+    value = _float_of(x)
+    words = words_at(table, range(rank))
+    normal = ex.cast(standard_normal(words[0], words[1]), value.dtype)
+    mean, stddev = (ex.cast(ex.convert(v, dt.float32), value.dtype) for v in (mean, stddev))
+    return ex.convert(value + (normal * stddev + mean), x.dtype)
+
+
+@op.graph(name="noise.gaussian", rejects="bool", sample=_SAMPLE.format("gaussian"))
+def gaussian(
+    input=data(_INPUT),
+    mean=arg(float, 0.0, "Mean of what is added."),
+    stddev=arg(float, 1.0, "Standard deviation of what is added."),
+    rng=static("RNG", None, RNG_DOC),
+):
+    """Add a normal random number to every value; integers are rounded and saturated."""
+    drawn = check_volumes(input.shapes.rows)
+    arguments = [mean, stddev]
+    return _noisy("gaussian", _add_normal, input, draw_of(rng), drawn, arguments, (input.rank,))
+
+
+def _count_events(x: Expr, table: Expr, factor: Expr, rank: int) -> Expr:
+    """Not-a-number and what is not positive count nothing; infinity stays."""
+    factor = ex.cast(ex.convert(factor, dt.float32), dt.float64)
+    rate = ex.cast(x, dt.float64) / factor
+    count = ex.select(rate > 0.0, poisson(rate, words_at(table, range(rank))), 0.0)
+    return ex.select(ex.eq(factor, 0.0), x, ex.convert(count * factor, x.dtype))
+
+
+@op.graph(name="noise.shot", rejects="bool", sample=_SAMPLE.format("shot"))
+def shot(
+    input=data(_INPUT),
+    factor=arg(float, 20.0, "What one event counts; with 0, nothing changes."),
+    rng=static("RNG", None, RNG_DOC),
+):
+    """Replace every value by a Poisson random number of that mean, in steps of `factor`.
+
+    So looks what a sensor counts, event by event: the variance is `factor` times the mean.
+    """
+    drawn = check_volumes(input.shapes.rows)
+    return _noisy("shot", _count_events, input, draw_of(rng), drawn, [factor], (input.rank,))
+
+
+def _replace(
+    x: Expr, table: Expr, salt: Expr, pepper: Expr, rank: int, shared: int | None
+) -> Expr:  # fmt: skip
+    words = words_at(table, [a for a in range(rank) if a != shared])
+    noisy, salty = (unit((words[k],), dt.float32) < extra_at(table, rank, k) for k in (0, 1))
+    return ex.select(noisy, ex.select(salty, salt, pepper), x)
+
+
+@op.graph(name="noise.salt_and_pepper", rejects="bool", sample=_SAMPLE.format("salt_and_pepper"))
+def salt_and_pepper(
+    input=data(_INPUT),
+    pepper_val=geometry(
+        float, None, "Value of pepper; the least of the input's type if omitted, -1 of floats."
+    ),
+    per_channel=static(
+        bool, False, "Whether channels (C; without a layout the last axis) are hit one by one."
+    ),
+    prob=geometry(float, 0.05, "Probability of salt or pepper."),
+    salt_val=geometry(
+        float, None, "Value of salt; the largest of the input's type if omitted, 1 of floats."
+    ),
+    salt_vs_pepper=geometry(float, 0.5, "Probability of salt where there is one of them."),
+    rng=static("RNG", None, RNG_DOC),
+):
+    """Replace random pixels by one of two values."""
+    x = input
+    shares = np.stack(
+        np.broadcast_arrays(
+            _check_share("prob", prob), _check_share("salt_vs_pepper", salt_vs_pepper)
+        ),
+        axis=1,
+    )
+    shared = None if per_channel else _channel_axis(x)
+    rows = np.array(x.shapes.rows)
+    if shared is not None:
+        rows[:, shared] = 1
+    low, high = (-1.0, 1.0) if x.dtype.is_float else ex.limits(x.dtype)
+    values = [_value(salt_val, high, x), _value(pepper_val, low, x)]
+    drawn, key = check_volumes(rows), (x.rank, shared)
+    return _noisy("salt_and_pepper", _replace, x, draw_of(rng), drawn, values, key, shares)
+
+
+def _check_share(name: str, values: Array) -> Array:
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(bad):
+        s = int(bad[0])
+        raise ValueError(f"`{name}` must lie in [0, 1], got {float(values[s]):g} for sample {s}")
+    return values
+
+
+def _channel_axis(x: Node) -> int | None:
+    """The axis along which a pixel extends, if there is one."""
+    if x.layout:
+        return x.layout.index("C") if "C" in x.layout else None
+    return x.rank - 1 if x.rank else None
+
+
+def _value(given: Array | None, default: float, x: Node) -> Node:
+    if given is not None:
+        return fill_per_sample(given, x)
+    return beside(convert.const_scalar(default, x.dtype), x)

@@ -1,0 +1,1 @@
+"""Ops that interpolate: resize, rotate, warp and their geometry."""

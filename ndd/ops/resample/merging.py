@@ -1,0 +1,103 @@
+"""Two resamples in one: an option that trades exactness for a single sampling.
+
+    with ndd.fusion_options(merge_resamples=True):
+        x = ndd.rotate(ndd.resize(x, size=[224, 224]), angle=10)   # samples x once
+
+Both are affine maps from their result to their input, so they are one such map together. What gets
+lost is what the first one would have done by itself: its filter, its rounding, its border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from ...fusion.graph.node import Array, Node
+from ...runtime.context import merging, set_merging
+from .resize_geometry import Frame
+
+
+@contextmanager
+def fusion_options(*, merge_resamples: bool = False) -> Iterator[None]:
+    """What fusion may do beyond what keeps all bits, for the calls in a `with` block.
+
+    `merge_resamples`: a resize, rotate or warp_affine of the result of another one samples that
+    one's input, once; `explain` shows such calls as `resize+rotate`. As a decorator it holds for
+    the calls of one function.
+
+    >>> import ndd
+    >>> image = ndd.zeros(shape=[40, 60, 3], dtype=ndd.uint8, layout="HWC")
+    >>> with ndd.fusion_options(merge_resamples=True):
+    ...     turned = ndd.rotate(ndd.resize(image, size=[20, 30]), angle=90.0)
+    >>> turned.shape
+    (30, 20, 3)
+    >>> ndd.fusion_options(merge_resamples=True)(ndd.resize)(image, size=[4, 6]).shape
+    (4, 6, 3)
+    """
+    before = merging()
+    set_merging(merge_resamples)
+    try:
+        yield
+    finally:
+        set_merging(before)
+
+
+class Sampling(NamedTuple):
+    """How a resampled value follows from its input, kept for a call that may merge with it."""
+
+    source: Node
+    op: str
+    axes: tuple[int, ...]
+    frame: Frame | None  # if it only resizes
+    matrices: Array  # float64 [samples or 1, n, n + 1]: from the result to the input, (x, y, z)
+
+
+def remember(node: Node, source: Node, op: str, axes: tuple[int, ...],
+             frame: Frame | None, matrices: Array | None = None) -> None:  # fmt: skip
+    """Note on a new node what a merging call has to know, if any may come."""
+    external = source.storage is not None and source.storage.external
+    if not merging() or external:  # memory that is not ours may change until then
+        return
+    if matrices is None:
+        assert frame is not None
+        matrices = frame_matrices(frame)
+    node.sampling = Sampling(source, op, axes, frame, matrices)
+
+
+def merged_with(x: Node, axes: tuple[int, ...]) -> Sampling | None:
+    """The resample that made `x`, if a call along `axes` may take its place."""
+    if not merging() or x.sampling is None or x.sampling.axes != axes:
+        return None
+    found: Sampling = x.sampling
+    return found
+
+
+def frame_matrices(f: Frame) -> Array:
+    """A resize as matrices; its axes come as (z, y, x), those of matrices as (x, y, z)."""
+    scale = ((f.hi.astype(np.float64) - f.lo) / np.maximum(f.out, 1))[:, ::-1]
+    n = scale.shape[1]
+    matrices = np.zeros((len(scale), n, n + 1))
+    matrices[:, range(n), range(n)] = scale
+    matrices[:, :, n] = f.lo[:, ::-1]
+    return matrices
+
+
+def framed(first: Frame, second: Frame) -> Frame:
+    """One resize for two."""
+    scale = (first.hi.astype(np.float64) - first.lo) / np.maximum(first.out, 1)
+    lo, hi = (first.lo + scale * edge for edge in (second.lo, second.hi))
+    return Frame(first.extents, second.out, lo.astype(np.float32), hi.astype(np.float32))
+
+
+def composed(first: Array, second: Array) -> Array:
+    """The one matrix of two warps [..., n, n + 1], `first` applied to the input, `second` to that.
+
+    Matrices map outputs to inputs, so a position of the last output goes through `second` first:
+    A (B p + b) + a = (A B) p + (A b + a).
+    """
+    a, b = first.astype(np.float64), second.astype(np.float64)
+    offset = a[..., :, :-1] @ b[..., :, -1:] + a[..., :, -1:]
+    return np.concatenate([a[..., :, :-1] @ b[..., :, :-1], offset], axis=-1)

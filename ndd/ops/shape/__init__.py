@@ -1,0 +1,1 @@
+"""Shapes, indexing and new tensors."""

@@ -1,0 +1,145 @@
+"""Basic indexing: `Tensor.__getitem__` and `Batch.slice[...]`, both as views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...core.call import _input_node, call_stage, host_numbers, wrap
+from ...core.errors import at_site, user_site
+from ...core.handle import Handle, finish_call
+from ...core.schema import Param
+from ...core.tensor import Tensor, tensor_node
+from ...fusion.graph import build
+from ...fusion.graph.node import Array, Node
+from ...kernels.common import trace
+from ...loop.replay import replayable
+
+_INDEX = Param("geometry", int, name="index")
+_FAR = 2**62  # beyond every extent, and still safe to add to one
+
+
+@replayable
+def getitem(owner: Any, key: Any) -> Any:
+    """The part of every sample that `key` describes."""
+    stage = call_stage("index") if trace.active else None
+    try:
+        node = _index(_input_node(_INDEX, owner), key, isinstance(owner, Tensor))
+        node.site = user_site()
+        source = node.inputs[0].storage if node.inputs else None
+        finish_call([node], source is not None and source.external)
+    except Exception as error:
+        raise at_site(error, "index", user_site()) from error.__cause__
+    finally:
+        if stage is not None:
+            stage.end()
+    return wrap(node)
+
+
+def _index(x: Node, key: Any, single: bool) -> Node:
+    items = list(key) if isinstance(key, tuple) else [key]
+    if x.rank == 0 and any(item is not Ellipsis for item in items):
+        raise IndexError("a scalar cannot be indexed")
+    items = _expand(items, x.rank)
+    count = x.count
+    rows = x.shapes.rows
+    start = np.zeros((count, x.rank), np.int64)
+    step = np.ones((count, x.rank), np.int64)
+    size = np.array(rows)
+    dropped: list[int] = []
+    moved: list[int] = []
+    stepped: list[int] = []
+    for d, item in enumerate(items):
+        extent = rows[:, d]
+        if isinstance(item, slice):
+            if item.start is None and item.stop is None and item.step is None:
+                continue
+            first, by, length = _range(item, extent, single)
+            start[:, d], step[:, d], size[:, d] = first, by, length
+            moved.append(d)
+            if item.step is not None:
+                stepped.append(d)
+        else:
+            where = _integer(item, count, single)
+            bad = np.flatnonzero((where < -extent) | (where >= extent))
+            if len(bad):
+                s = int(bad[0])
+                raise IndexError(
+                    f"index {int(where[s % len(where)])} is out of range for axis {d} of extent "
+                    f"{int(extent[s])} (sample {s}, shape {x.shapes.tuples[s]})"
+                )
+            start[:, d] = np.where(where < 0, where + extent, where)
+            dropped.append(d)
+            moved.append(d)
+    layout = x.layout and "".join(n for d, n in enumerate(x.layout) if d not in dropped)
+    return build.index_axes(
+        "slice", x, start, step, size, dropped, moved, stepped, layout or None, x.batch
+    )
+
+
+def _expand(items: list[Any], rank: int) -> list[Any]:
+    """One item per axis: Ellipsis filled up, None taken as a full slice."""
+    dots = [k for k, i in enumerate(items) if i is Ellipsis]
+    if len(dots) > 1:
+        raise IndexError("only one Ellipsis is allowed")
+    given = len(items) - len(dots)
+    if given > rank:
+        raise IndexError(f"too many indices: {given} for {rank} dimensions")
+    if dots:
+        k = dots[0]
+        items = [*items[:k], *[slice(None)] * (rank - given), *items[k + 1 :]]
+    items = [slice(None) if i is None else i for i in items]
+    return items + [slice(None)] * (rank - len(items))
+
+
+def _integer(item: Any, count: int, single: bool) -> Array:
+    """One number for all samples, or one for each."""
+    if isinstance(item, (bool, int, float, np.integer, np.floating, np.bool_)):
+        return np.array([max(-_FAR, min(_FAR, int(item)))], np.int64)
+    if isinstance(item, (list, str, bytes)):
+        raise TypeError(
+            f"an index must be an integer, a slice or a scalar tensor, got {type(item).__name__}"
+        )
+    node = (
+        _input_node(_INDEX, item)
+        if isinstance(item, Handle)
+        else tensor_node(item, None, None, None, True)
+    )
+    if node.rank:
+        raise TypeError(f"an index tensor must be a scalar, got {node.rank} dimensions")
+    if node.batch and single:
+        raise TypeError("a Tensor cannot be indexed with a Batch")
+    if node.batch and node.count != count:
+        raise ValueError(f"Inconsistent batch size: {count} != {node.count}")
+    return host_numbers("index", node, int, False)
+
+
+def _range(item: slice, extent: Array, single: bool) -> tuple[Array, Array, Array]:
+    """(first, step, length) of a slice in every sample, clipped as Python does."""
+    count = len(extent)
+    by = np.ones(1, np.int64) if item.step is None else _integer(item.step, count, single)
+    if bool((by == 0).any()):
+        raise ValueError("a slice step cannot be zero")
+    forward = by > 0
+    low, high = np.where(forward, 0, -1), np.where(forward, extent, extent - 1)
+    first = np.where(forward, low, high)
+    last = np.where(forward, high, low)
+    if item.start is not None:
+        first = _clip(_integer(item.start, count, single), extent, low, high)
+    if item.stop is not None:
+        last = _clip(_integer(item.stop, count, single), extent, low, high)
+    span = np.where(forward, last - first, first - last)
+    length = np.maximum(-(-span // np.abs(by)), 0)
+    first = np.where(length > 0, first, 0)
+    by = np.where(length > 1, by, 1)  # a huge step that is never taken must not overflow
+    return first, by, length
+
+
+def _clip(value: Array, extent: Array, low: Array, high: Array) -> Array:
+    value = np.clip(value, -_FAR, _FAR)
+    value = np.where(value < 0, value + extent, value)
+    return np.clip(value, low, high)
+
+
+__all__ = ["getitem"]

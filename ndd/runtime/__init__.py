@@ -1,0 +1,1 @@
+"""Where and when things run: eval modes, contexts, devices, streams, generators, memory."""

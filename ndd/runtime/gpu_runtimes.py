@@ -1,0 +1,27 @@
+"""The GPU side of a context: its stream with the runtime that launches on it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ..kernels.gpu.streams import Stream
+
+_runtimes: dict[tuple[int, Stream], Any] = {}
+_lock = threading.Lock()
+
+
+def runtime_of(context: Any, device_id: int) -> Any:
+    """The runtime for a device on the stream of `context` (the current one if it is gone)."""
+    from ..kernels.gpu.runtime import GpuRuntime
+    from .context import current_context
+
+    context = context or current_context()
+    stream = context.cuda_stream
+    if stream is None or stream.device_id != device_id:
+        stream = Stream(device_id=device_id) if stream is None else stream
+    with _lock:
+        found = _runtimes.get((device_id, stream))
+        if found is None:
+            found = _runtimes[device_id, stream] = GpuRuntime(device_id, stream)
+        return found

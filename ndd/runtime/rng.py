@@ -1,0 +1,225 @@
+"""Random generators. What an op draws is a function of (seed, draw, sample, element) alone.
+
+An `RNG` is a seed and a position in its Philox stream. Every call of a random op takes the next
+seven words of it (as upstream, so that programs stay in step); they are the key of a Philox of the
+call's own, whose counter is made of sample and element. So nothing depends on threads, modes or
+devices.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..fusion.graph.node import Array
+from ..kernels.ir import philox
+
+WORDS_PER_CALL = 7
+_STATE = re.compile(r"Philox_([0-9A-Fa-f]{16})_([0-9A-Fa-f]{16}):([0-9A-Fa-f]{16})_([0-3])")
+_MASK = (1 << 64) - 1
+
+
+class Draw(NamedTuple):
+    """The random numbers of one call of an op: a key, and two words of the counter."""
+
+    key: tuple[int, int]
+    lane: tuple[int, int]
+
+    def blocks(self, element: Array | int, sample: Array | int) -> tuple[Array, ...]:
+        """Four uint32 arrays for elements of samples."""
+        return philox.blocks((element, sample, *self.lane), self.key)
+
+
+class State(NamedTuple):
+    """Where a generator is. `str(state)` is text for a file; `RNG(state=…)` takes either."""
+
+    seed: int
+    position: int  # words drawn so far
+
+    @staticmethod
+    def parse(text: str) -> State:
+        found = _STATE.fullmatch(text)
+        if found is None:
+            raise ValueError(
+                f"not the state of a generator: {text[:80]!r}; wanted text such as "
+                f"{str(State(1234, 0))!r}"
+            )
+        seed, high, low = (int(found[k], 16) for k in (1, 2, 3))
+        return State(seed, ((high << 64 | low) << 2) | int(found[4]))
+
+    def __str__(self) -> str:
+        counter, phase = self.position >> 2, self.position & 3
+        return f"Philox_{self.seed:016X}_{counter >> 64:016X}:{counter & _MASK:016X}_{phase}"
+
+    def __repr__(self) -> str:
+        return f"State('{self}')"
+
+
+class RNG:
+    """A random generator: give it to random ops as `rng=`.
+
+    >>> import ndd
+    >>> rng = ndd.random.RNG(seed=1234)
+    >>> same = rng.clone()
+    >>> rng() == same()
+    True
+    >>> rng.set_state(same.get_state())
+
+    Parameters
+    ----------
+    seed : int, optional
+        Seed, of which the low 64 bits count; a random one if omitted.
+    state : State or str, optional
+        Where to continue: the state of another generator, or its text.
+    """
+
+    def __init__(self, seed: int | None = None, state: State | str | None = None) -> None:
+        if seed is not None and state is not None:
+            raise ValueError("`seed` and `state` exclude each other")
+        self._lock = threading.Lock()
+        self._seed, self._position = 0, 0
+        if state is not None:
+            self.set_state(state)
+        else:
+            self.seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+
+    def __call__(self) -> int:
+        """The next random word, from 0 to 2³² - 1."""
+        return self._take(1)[0]
+
+    def _take(self, count: int) -> list[int]:
+        with self._lock:
+            seed, first = self._seed, self._position
+            self._position = (first + count) % (1 << 130)
+        key = (seed & 0xFFFFFFFF, seed >> 32)
+        words: list[int] = []
+        for counter in range(first >> 2, ((first + count - 1) >> 2) + 1):
+            split = tuple((counter >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96))
+            words += philox.block(split, key)
+        skipped = first & 3
+        return words[skipped : skipped + count]
+
+    def _draw(self) -> Draw:
+        """What one call of a random op takes."""
+        a, b, c, d, *_ = self._take(WORDS_PER_CALL)
+        return Draw((a, b), (c, d))
+
+    @property
+    def seed(self) -> int:
+        raise AttributeError("seed is write-only")
+
+    @seed.setter
+    def seed(self, value: int) -> None:
+        number = operator.index(value) & _MASK
+        with self._lock:
+            self._seed, self._position = number, 0
+
+    def advance(self, n: int) -> None:
+        """Skip `n` words, as if the generator had been called so often."""
+        number = operator.index(n)
+        if number < 0:
+            raise ValueError(f"cannot advance by a negative number, got {number}")
+        with self._lock:
+            self._position = (self._position + number) % (1 << 130)
+
+    def jump(self, before: State, after: State) -> bool:
+        """Go from one state to another, if this generator is in the first."""
+        with self._lock:
+            if (self._seed, self._position) != before:
+                return False
+            self._seed, self._position = after
+            return True
+
+    def clone(self) -> RNG:
+        """Another generator that continues the same sequence."""
+        return RNG(state=self.get_state())
+
+    @property
+    def state(self) -> State:
+        """The state, to be kept and set again."""
+        return self.get_state()
+
+    @state.setter
+    def state(self, value: State | str) -> None:
+        self.set_state(value)
+
+    def get_state(self, *, cuda_stream: Any = None) -> State:
+        """The state, as an object; `str()` of it is text. `cuda_stream` has no effect."""
+        with self._lock:
+            return State(self._seed, self._position)
+
+    def set_state(self, value: Any) -> None:
+        """Continue from a state, or from its text."""
+        if not isinstance(value, State):
+            # upstream's own state objects have such a text, too
+            if not isinstance(value, str) and type(value).__name__ != "State":
+                raise TypeError(f"a state or its text is needed, got {type(value).__name__}")
+            value = State.parse(str(value))
+        with self._lock:
+            self._seed, self._position = value.seed, value.position
+
+    def __repr__(self) -> str:
+        return f"RNG(state='{self.get_state()}')"
+
+
+_thread = threading.local()
+
+
+def get_default_rng() -> RNG:
+    """The generator of this thread, which random ops use if none is given.
+
+    >>> import ndd
+    >>> ndd.random.get_default_rng() is ndd.random.get_default_rng()
+    True
+    """
+    rng: RNG | None = getattr(_thread, "rng", None)
+    if rng is None:
+        rng = _thread.rng = RNG()
+    return rng
+
+
+@contextmanager
+def use_default_rng(rng: RNG | None) -> Iterator[None]:
+    """Let random ops of this thread use another generator if none is given; None: as before."""
+    before = getattr(_thread, "rng", None)
+    if rng is not None:
+        _thread.rng = rng
+    try:
+        yield
+    finally:
+        _thread.rng = before
+
+
+def set_seed(seed: int) -> None:
+    """Restart the generator of this thread.
+
+    >>> import ndd
+    >>> ndd.random.set_seed(1234)
+    """
+    get_default_rng().seed = seed
+
+
+def draw_of(rng: Any) -> Draw:
+    """The numbers for a call with the argument `rng`."""
+    if rng is None:
+        rng = get_default_rng()
+    if not isinstance(rng, RNG):
+        raise TypeError(f"argument `rng` must be an ndd.random.RNG, got {type(rng).__name__}")
+    return rng._draw()
+
+
+def unit(words: Array) -> Array:
+    """Random words as float64 numbers in (0, 1)."""
+    return (words.astype(np.float64) + 0.5) * 2.0**-32
+
+
+def below(words: Array, count: Array) -> Array:
+    """Random words as integers from 0 to count - 1 (count < 2³²)."""
+    return ((words.astype(np.uint64) * count.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)

@@ -1,0 +1,1 @@
+"""For people who look inside: explain, diagrams, profiles, pictures, type stubs."""

@@ -1,0 +1,236 @@
+"""`ndd.kernel_report(x)`: what the GPU kernels of a value cost, from their machine code alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..core.handle import Handle, lock_of
+from ..fusion.graph.node import Array, Node, Storage
+from ..fusion.plan.planner import KernelStep, Plan, make_plan
+from ..fusion.plan.program import Program, collect
+from ..fusion.plan.regions import regions_of
+from ..fusion.run.binder import Binder
+from ..fusion.run.executor import fusion_enabled
+from ..fusion.run.watch import lines_of
+from ..kernels.gpu import cubin
+from ..kernels.gpu.runtime import NUM_WARPS, GpuKernel, Launch, block_of
+from ..kernels.ir.expr import cost
+from ..kernels.ir.spec import KernelSpec
+from .explain import counted
+
+
+class Gpu(NamedTuple):
+    """A GPU as its data sheet describes it."""
+
+    name: str
+    arch: int
+    gbytes_per_s: float  # of its memory
+    tflops: float  # float32, a multiply-add for two, at boost clock
+
+    @property
+    def operations_per_s(self) -> float:
+        """Our kernels contract nothing to multiply-adds (bits would change): half of the peak."""
+        return self.tflops * 1e12 / 2
+
+    @property
+    def ridge(self) -> float:
+        """Operations per byte at which memory and arithmetic take as long."""
+        return self.operations_per_s / (self.gbytes_per_s * 1e9)
+
+
+# NVIDIA's data sheets, and for GeForce the architecture white papers.
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("A100", 80, 2039, 19.5),  # SXM, 80 GB
+        Gpu("L4", 89, 300, 30.3),
+        Gpu("RTX 4090", 89, 1008, 82.6),
+        Gpu("H100", 90, 3350, 67),  # SXM, 80 GB
+        Gpu("RTX 5090", 120, 1792, 104.8),
+    )
+}
+# Finding the weight and the pixel of a tap: arithmetic in `_tap_weight` of gpu/separable.py.
+TAP_OPERATIONS = 16
+
+
+@dataclass(frozen=True)
+class KernelFigures:
+    """One kernel on one GPU."""
+
+    gpu: Gpu
+    ops: str
+    lines: tuple[str, ...]  # where the ops were called
+    source: Path
+    code: cubin.Report
+    launch: Launch
+    read_bytes: int
+    written_bytes: int
+    operations: int  # arithmetic of all points, by the kernel's expressions
+
+    @property
+    def name(self) -> str:
+        """Name of the kernel, and of its source file."""
+        return self.code.name
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte moved."""
+        return self.operations / max(self.read_bytes + self.written_bytes, 1)
+
+    @property
+    def bound(self) -> str:
+        """What the roofline model says limits it: memory or arithmetic."""
+        return "memory" if self.intensity < self.gpu.ridge else "arithmetic"
+
+    @property
+    def best_seconds(self) -> float:
+        """The roofline model's bound if all bytes come from memory; the time, only a GPU tells."""
+        moved = (self.read_bytes + self.written_bytes) / (self.gpu.gbytes_per_s * 1e9)
+        return max(moved, self.operations / self.gpu.operations_per_s)
+
+    def __str__(self) -> str:
+        code, launch = self.code, self.launch
+        mix = ", ".join(f"{name} {n / code.instructions:.0%}" for name, n in code.mix.items())
+        lines = [
+            self.name,
+            f"    ops {self.ops}",
+            f"    called at {', '.join(self.lines) or 'an unknown line'}",
+            f"    source {self.source}",
+            f"    grid {launch.variant.grid}: {launch.programs} programs of {launch.block} points, "
+            f"{NUM_WARPS} warps each",
+            f"    registers {code.registers}, spills {code.local_bytes} bytes, shared memory "
+            f"{code.shared_bytes} bytes, occupancy {code.occupancy:.2f}",
+            f"    SASS {code.instructions} instructions: {mix}",
+            f"    global loads {_widths(code.loads)}; stores {_widths(code.stores)}",
+            f"    reads {self.read_bytes / 1e6:.3f} MB, writes {self.written_bytes / 1e6:.3f} MB, "
+            f"{self.operations / 1e6:.3f} M operations",
+            f"    roofline: {self.intensity:.2f} operations per byte, {self.gpu.name} "
+            f"turns at {self.gpu.ridge:.2f}: bound by {self.bound}, at best "
+            f"{self.best_seconds * 1e6:.2f} µs",
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """The GPU kernels of a value; `str()` of it is for people, the fields are for programs."""
+
+    gpu: Gpu
+    kernels: tuple[KernelFigures, ...]
+
+    def __str__(self) -> str:
+        gpu = self.gpu
+        head = (
+            f"{counted(len(self.kernels), 'kernel')} on {gpu.name} "
+            f"(sm_{gpu.arch}, {gpu.gbytes_per_s:g} GB/s, {gpu.tflops:g} TFLOP/s), "
+            f"from machine code; nothing was run"
+        )
+        return "\n".join([head, *(f"[{k}] {kernel}" for k, kernel in enumerate(self.kernels))])
+
+    __repr__ = __str__
+
+
+def kernel_report(*values: Any, gpu: str = "H100") -> KernelReport:
+    """Tell what the GPU kernels of these values cost: registers, spills, occupancy, SASS, bytes.
+
+    >>> import ndd
+    >>> with ndd.EvalMode.deferred:
+    ...     x = ndd.zeros(shape=[64, 64]) + 1.0
+    ...     report = ndd.kernel_report(x, gpu="A100")
+    >>> report.kernels[0].bound, report.kernels[0].code.local_bytes
+    ('memory', 0)
+
+    Nothing is computed and no GPU is needed: the kernels are compiled and their machine code is
+    read, so Triton must be installed. Values on the CPU are reported as if they were on a GPU.
+    They must not have been computed yet, so call it in `EvalMode.deferred`.
+
+    Parameters
+    ----------
+    gpu : str
+        The GPU to report on: A100, H100, L4, RTX 4090 or RTX 5090.
+    """
+    if gpu not in GPUS:
+        raise ValueError(f"kernel_report: `gpu` must be one of {', '.join(GPUS)}, got {gpu!r}")
+    nodes = [_pending(value) for value in values]
+    if not nodes:
+        raise TypeError("kernel_report: at least one value is needed")
+    with lock_of(nodes[0]):
+        program = collect(nodes)
+        on_gpu = any(n.device is not None for n in program.nodes)
+        if not on_gpu:
+            program = _moved(program)
+        plan = make_plan(program, fusion_enabled())
+    return KernelReport(GPUS[gpu], tuple(_figures(plan, program, GPUS[gpu])))
+
+
+def _pending(value: Any) -> Node:
+    if not isinstance(value, Handle):
+        raise TypeError(f"kernel_report: wanted a Tensor or a Batch, got {type(value).__name__}")
+    if value._node.storage is not None:
+        raise ValueError(
+            "kernel_report: the value has been computed, and how is forgotten; "
+            "make it and ask inside of `with ndd.EvalMode.deferred:`"
+        )
+    return value._node
+
+
+def _moved(program: Program) -> Program:
+    """The same program as if its values were on a GPU: kernels are made for a device."""
+    moved = copy.copy(program)
+    moved.nodes = [copy.copy(n) for n in program.nodes]
+    for node in moved.nodes:
+        node.device = 0
+    return moved
+
+
+def _figures(plan: Plan, program: Program, gpu: Gpu) -> Iterable[KernelFigures]:
+    nodes = program.nodes
+    binder = Binder(nodes, [_imagined(n) for n in nodes], lambda _device: 0)
+    made = program.report(plan, regions_of(plan.regional, binder)).made
+    shapes = [made.get(p, n.shapes) for p, n in enumerate(nodes)]
+    nbytes = [int(s.volumes.sum()) * n.dtype.bytes for s, n in zip(shapes, nodes, strict=True)]
+    for step in plan.steps:
+        if not isinstance(step, KernelStep) or step.device is None:
+            continue
+        kernel = GpuKernel(step.spec)
+        table = binder.table(step.spec, step.recipe)
+        launch = kernel.plan(table, block_of(step.spec))
+        if launch is None:
+            continue  # nothing to compute: all samples are empty
+        yield KernelFigures(
+            gpu,
+            step.spec.chain,
+            tuple(lines_of(step, nodes)),
+            kernel.source_path,
+            cubin.compile_cubin(step.spec, gpu.arch, launch.variant),
+            launch,
+            sum(nbytes[p] for p in dict.fromkeys(step.reads)),
+            sum(nbytes[p] for p in step.writes),
+            _operations(step.spec, table),
+        )
+
+
+def _imagined(node: Node) -> Storage:
+    """Memory that is not there, laid out as it would be."""
+    strides = None if node.storage is None else node.storage.strides
+    return Storage(node.shapes.packed(node.dtype.bytes)[0], None, strides)
+
+
+def _operations(spec: KernelSpec, table: Array) -> int:
+    """Arithmetic of a launch: expressions at every point, taps of an interpolation at each."""
+    points = table[:, [spec.columns["n", a] for a in spec.loop_axes]].prod(axis=1)
+    each = cost(*(value for at in spec.static_points for value in spec.at_point(at)))
+    if spec.sampler is None:
+        return int(points.sum()) * each
+    dimensions = range(len(spec.sampler.axes))
+    taps = table[:, [spec.columns["tap_count", k] for k in dimensions]].prod(axis=1)
+    tap = spec.sampler.lanes * (cost(spec.sampler.value) + 2) + TAP_OPERATIONS
+    return int((points * (each + taps * tap)).sum())
+
+
+def _widths(accesses: dict[int, int]) -> str:
+    return ", ".join(f"{n} × {bits} bits" for bits, n in accesses.items()) or "none"
