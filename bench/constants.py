@@ -1,4 +1,4 @@
-"""The measurements behind the tuned constants of fusion/run/executor.py and fusion/plan/passes.py.
+"""The measurements behind the tuned constants of fusion/run/executor.py and fusion/plan/keep.py.
 
 `python -m bench constants` runs all of them, `python -m bench.constants window` one. Variants of a
 constant are timed in turn, the order rotated every round, and medians are compared: on a busy
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 import ndd
-from ndd.fusion.plan import passes
-from ndd.fusion.plan import planner as plan
+from ndd.fusion.plan import keep
+from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.run import executor
 
 ROUNDS = 9
@@ -49,7 +49,7 @@ def interleaved(
 
 
 def forget_plans() -> None:
-    plan._records.clear()
+    PLANNER.records.clear()
 
 
 # -- fusion/run/executor.py: WINDOW_SECONDS, NEW_PROGRAM_SECONDS ---------------------------------
@@ -125,7 +125,8 @@ NEW_PROGRAM = """
 import sys, time
 import numpy as np
 import ndd
-from ndd.fusion import executor, plan
+from ndd.fusion.plan.planner import PLANNER
+from ndd.fusion.run import executor
 from bench.constants import chain
 executor.NEW_PROGRAM_SECONDS = float(sys.argv[1])
 seen = []
@@ -138,7 +139,7 @@ batch = ndd.batch(list(np.zeros((8, 224, 224, 3), np.uint8)), layout="HWC")
 start = time.perf_counter()
 with ndd.EvalMode.eager:
     chain(batch, lambda: time.sleep(float(sys.argv[2]))).evaluate()
-print(np.diff([start, *seen]).max(), plan.plan_count, time.perf_counter() - start)
+print(np.diff([start, *seen]).max(), PLANNER.count, time.perf_counter() - start)
 """
 
 
@@ -168,15 +169,15 @@ def new_program() -> None:
             )
 
 
-# -- fusion/plan/passes.py: MAX_GROUP_NODES, RECOMPUTE_COST ---------------------------------------
+# -- fusion/plan/keep.py: MAX_GROUP_NODES, RECOMPUTE_COST ---------------------------------------
 
 GROUP = """
 import sys, time
 from statistics import median
 import numpy as np
 import ndd
-from ndd.fusion import passes
-passes.MAX_GROUP_NODES = int(sys.argv[1])
+from ndd.fusion.plan import keep
+keep.MAX_GROUP_NODES = int(sys.argv[1])
 x = ndd.batch(list(np.ones((32, 96, 96, 3), np.float32)))
 def program():
     v = x
@@ -216,7 +217,7 @@ def groups() -> None:
 
 def recompute() -> None:
     """A value that is needed at two places: stored and read back, or computed twice."""
-    before = passes.RECOMPUTE_COST
+    before = keep.RECOMPUTE_COST
     print("\na value needed at two places (v + flipped v), ns per element: stored, computed twice")
     try:
         for shape in ((64, 64, 64, 3), (4, 512, 512, 3)):
@@ -229,7 +230,7 @@ def recompute() -> None:
                 for n in steps:
 
                     def run(limit: int, body: Any = body, n: int = n, x: Any = x) -> None:
-                        passes.RECOMPUTE_COST = limit
+                        keep.RECOMPUTE_COST = limit
                         v = x
                         for _ in range(n):
                             v = body(v)
@@ -242,7 +243,7 @@ def recompute() -> None:
                         f"{stored:6.3f} {twice:6.3f}  twice/stored {twice / stored:5.2f} {kernels}"
                     )
     finally:
-        passes.RECOMPUTE_COST = before
+        keep.RECOMPUTE_COST = before
         forget_plans()
 
 
@@ -253,10 +254,10 @@ def _two_ways(run: Callable[[int], None]) -> tuple[str, list[float]]:
 
     def variant(limit: int) -> Callable[[], None]:
         def go() -> None:
-            plan._records.clear()
-            plan._records.update(records.get(limit, {}))
+            PLANNER.records.clear()
+            PLANNER.records.entries.update(records.get(limit, {}))
             run(limit)
-            records[limit] = dict(plan._records)
+            records[limit] = dict(PLANNER.records.entries)
 
         return go
 

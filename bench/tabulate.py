@@ -1,4 +1,4 @@
-"""When a table of 256 entries beats computing: the two constants of kernels/cpu/render.py.
+"""When a table of 256 entries beats computing: `TABLE_MIN_COST` and `TABLE_MIN_ELEMENTS`.
 
 Prints ns per element of a u8 → f32 chain of growing length, computed and looked up, and the number
 of elements at which filling the table has paid off.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -38,16 +39,11 @@ def chain(length: int, gamma: bool) -> KernelSpec:
 
 def compiled(spec: KernelSpec, table: bool) -> cpu_runtime.CpuKernel:
     """The kernel, with or without the table whatever the number of elements."""
-    before = cpu.TABLE_MIN_COST, cpu.TABLE_MIN_ELEMENTS
-    cpu.TABLE_MIN_COST, cpu.TABLE_MIN_ELEMENTS = (0, 0) if table else (10**9, 0)
+    before, cpu.TABLE_MIN_ELEMENTS = cpu.TABLE_MIN_ELEMENTS, 0
     try:
-        cpu_runtime._kernels.pop(spec, None)
-        cpu_runtime.kernel_file.cache_clear()
-        return cpu_runtime.get_kernel(spec)
+        return cpu_runtime.get_kernel(replace(spec, is_tabulated=table))
     finally:
-        cpu.TABLE_MIN_COST, cpu.TABLE_MIN_ELEMENTS = before
-        cpu_runtime._kernels.pop(spec, None)
-        cpu_runtime.kernel_file.cache_clear()
+        cpu.TABLE_MIN_ELEMENTS = before
 
 
 def nanoseconds(spec: KernelSpec, sizes: Sequence[int]) -> dict[int, tuple[float, float]]:

@@ -88,6 +88,35 @@ def intact_memory() -> Iterator[None]:
     assert not found, found[0]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def checked_graph() -> Iterator[None]:
+    """Every program and every plan is checked, and no field of a node changes after it was made."""
+    from ndd.fusion.graph.node import Node
+    from ndd.fusion.plan import check
+    from ndd.fusion.plan.planner import Planner
+
+    plan_for, make_plan = Planner.plan_for, Planner.make_plan
+
+    def checked_plan_for(self, program, fuse):
+        check.check_program(program)
+        return plan_for(self, program, fuse)
+
+    def checked_make_plan(self, program, fuse, also=frozenset()):
+        plan = make_plan(self, program, fuse, also)
+        check.check_plan(program, plan)
+        return plan
+
+    def set_once(self, name, value):
+        assert not hasattr(self, name), f"{name} of {self} is assigned again"
+        object.__setattr__(self, name, value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Planner, "plan_for", checked_plan_for)
+        patch.setattr(Planner, "make_plan", checked_make_plan)
+        patch.setattr(Node, "__setattr__", set_once, raising=False)
+        yield
+
+
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     """The test runs once in each eval mode."""

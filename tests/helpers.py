@@ -19,8 +19,9 @@ from ndd.core import convert
 from ndd.core.call import wrap
 from ndd.core.handle import executor_of, finish_call
 from ndd.fusion.graph import build
-from ndd.fusion.graph.node import Site
-from ndd.fusion.plan import planner as plan
+from ndd.fusion.graph.sites import Site
+from ndd.fusion.plan.planner import PLANNER
+from ndd.fusion.plan.steps import KernelStep
 from ndd.fusion.run import single
 from ndd.fusion.run.execution import Run
 from ndd.kernels.cpu import runtime as cpu_runtime
@@ -112,10 +113,10 @@ def nothing_compiled() -> Iterator[None]:
 @contextlib.contextmanager
 def nothing_planned() -> Iterator[None]:
     """Fails if a plan was made, or a kernel compiled, meanwhile."""
-    before = plan.plan_count
+    before = PLANNER.count
     with nothing_compiled():
         yield
-    assert plan.plan_count == before, f"{plan.plan_count - before} plans made"
+    assert PLANNER.count == before, f"{PLANNER.count - before} plans made"
 
 
 def run_python(code: str, **env: str) -> str:
@@ -153,7 +154,7 @@ def host_call(function: Any, x: Any, dtype: Any = ndd.float32) -> Any:
     caller = inspect.currentframe().f_back  # type: ignore[union-attr]
     node = build.host("host_call", _run_host, [x._node], x._node.shapes, dtype, x.layout,
                       isinstance(x, ndd.Batch), function)  # fmt: skip
-    node.site = Site(caller.f_code.co_filename, caller.f_lineno)  # type: ignore[union-attr]
+    node.result.site = Site(caller.f_code.co_filename, caller.f_lineno)  # type: ignore[union-attr]
     finish_call([node], x._node.storage is not None and x._node.storage.external)
     return wrap(node)
 
@@ -178,7 +179,7 @@ def counted_runs() -> Iterator[list[int]]:
     execute = Run.execute
 
     def counting(self: Run) -> None:
-        runs.append(sum(isinstance(s, plan.KernelStep) for s in self.plan.steps))
+        runs.append(sum(isinstance(s, KernelStep) for s in self.plan.steps))
         execute(self)
 
     shortest = single.run
@@ -200,5 +201,5 @@ def counted_runs() -> Iterator[list[int]]:
 
 def forget_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known about earlier programs, and nothing learned now is kept."""
-    monkeypatch.setattr(plan, "_records", {})
+    monkeypatch.setattr(PLANNER, "records", {})
     monkeypatch.setattr(single, "_known", {})

@@ -16,7 +16,7 @@ import pytest
 
 import ndd
 from ndd.core.handle import executor_of
-from ndd.fusion.plan.planner import make_plan
+from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.plan.program import collect
 from ndd.kernels.common import nvtx_ranges, trace
 from ndd.kernels.cpu.runtime import MAX_NAME, kernel_file, shortened
@@ -352,7 +352,7 @@ def test_long_chains_have_short_names(on_gpu: bool) -> None:
         y = ndd.flip(ndd.color_twist(ndd.brightness_contrast(x, contrast=2.0), hue=3.0))
         y = ndd.saturation(ndd.hue(ndd.crop(y, crop=(2, 2)), hue=1.0), saturation=0.3)
         y = ndd.crop_mirror_normalize(y, mean=[1.0])
-        (step,) = make_plan(collect([y._node]), fuse=True).steps
+        (step,) = PLANNER.make_plan(collect([y._node]), fuse=True).steps
     name = kernel_file(step.spec, on_gpu)
     ops, types, digest = name.split("__")
     assert len(name) <= MAX_NAME and name.isidentifier()

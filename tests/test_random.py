@@ -16,7 +16,7 @@ import ndd
 from ndd.core import convert
 from ndd.core.call import wrap
 from ndd.fusion.graph import build
-from ndd.fusion.graph.node import Shapes
+from ndd.fusion.graph.shapes import Shapes
 from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir import expr as ex
 from ndd.kernels.ir import interpreter as interp

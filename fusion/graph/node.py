@@ -1,288 +1,149 @@
 """The graph: what calls build and flushes run.
 
-A `Node` says how a value follows from others; it is never changed except to receive its result.
-What it does is split in two: `static` is interned and goes into plan keys (what kernel), `params`
-holds per-sample numbers (which window, which order) and goes into the table at launch.
+A `Node` says what a value is, and is frozen when it is made. What changes lives beside it, in its
+`Result`: how the value is made until it is made, then the value or the error, who holds it, and
+what the loop and the planner have noted about it.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...kernels.ir.dtypes import DType
-from ...kernels.ir.expr import Expr
+from .shapes import Shapes
+from .sites import Site
+from .storage import Storage
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from ..kinds.base import Kind
+
 # Channel axes up to this extent are unrolled in kernels (grey, grey+alpha, RGB, RGBA).
 MAX_STATIC_CHANNELS = 4
-SAMPLE_ALIGNMENT = 64  # of ragged samples, in bytes: one cache line
 
 
-class Shapes:
-    """Shapes of all samples as one int64 array [samples, rank]; results are cached."""
+class Definition(NamedTuple):
+    """How a value follows from others.
+
+    `kind` is interned and goes into plan keys (which kernel); `params` holds numbers per sample
+    (which window, which order) and goes into the kernel's table at launch.
+    """
+
+    kind: Kind
+    inputs: tuple[Node, ...]
+    params: Any = None
+
+
+class Result:
+    """What becomes of a node: everything about it that changes."""
 
     __slots__ = (
-        "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
-        "count", "rank", "rows",
+        "context", "definition", "error", "export", "handle", "origin", "promise", "report",
+        "sampling", "site", "storage", "token",
     )  # fmt: skip
 
-    def __init__(self, rows: Array) -> None:
-        self.rows = rows
-        self.count: int = rows.shape[0]
-        self.rank: int = rows.shape[1]
-        self._extents: dict[int, int | None] = {}
-        self._packed: dict[int, tuple[Array, int, bool]] = {}
-        self._tuples: list[tuple[int, ...]] | None = None
-        self._uniform: bool | None = None
-        self._volumes: Array | None = None
-        self._strides: Array | None = None
+    def __init__(self, definition: Definition | None, storage: Storage | None) -> None:
+        # A value that exists needs no definition: dropping it lets the node's ancestors go.
+        self.definition = definition
+        self.storage = storage
+        self.error: BaseException | None = None
+        self.site: Site | None = None  # where the user made the call
+        self.context: Any = None  # the EvalContext that the call belongs to
+        self.handle: weakref.ref[Any] | None = None  # the user's Tensor or Batch, if it lives
+        self.promise: Any = None  # (record, position) of the plan that fused through this value
+        self.report: Any = None  # the plan that produced it, for explain()
+        self.origin: Any = None  # the recorded call that it came from, see ndd.loop
+        self.export: Any = None  # a torch tensor of its value, made in advance for the caller
+        self.sampling: Any = None  # see ndd.ops.resample.merging
+        self.token: tuple[bool, int] | None = None  # see fusion.plan.program.token
 
-    @staticmethod
-    def of(shapes: Sequence[Sequence[int]], rank: int) -> Shapes:
-        return Shapes(np.array(shapes, np.int64).reshape(len(shapes), rank))
-
-    @property
-    def tuples(self) -> list[tuple[int, ...]]:
-        if self._tuples is None:
-            self._tuples = [tuple(r) for r in self.rows.tolist()]
-        return self._tuples
-
-    @property
-    def uniform(self) -> bool:
-        if self._uniform is None:
-            rows = self.rows
-            self._uniform = len(rows) <= 1 or bool((rows == rows[0]).all())
-        return self._uniform
-
-    @property
-    def volumes(self) -> Array:
-        if self._volumes is None:
-            self._volumes = self.rows.prod(axis=1)
-        return self._volumes
-
-    @property
-    def strides(self) -> Array:
-        """Element strides of contiguous samples of these shapes."""
-        if self._strides is None:
-            out = np.ones_like(self.rows)
-            for d in range(self.rank - 2, -1, -1):
-                out[:, d] = out[:, d + 1] * self.rows[:, d + 1]
-            self._strides = out
-        return self._strides
-
-    def same_as(self, other: Shapes) -> bool:
-        if self is other:
-            return True
-        return self.rows.shape[1] == other.rows.shape[1] and bool((self.rows == other.rows).all())
-
-    def extent(self, axis: int) -> int | None:
-        """The extent of an axis if all samples agree on it."""
-        if axis not in self._extents:
-            column = self.rows[:, axis]
-            alike = len(column) > 0 and bool((column == column[0]).all())
-            self._extents[axis] = int(column[0]) if alike else None
-        return self._extents[axis]
-
-    def packed(self, itemsize: int) -> tuple[Array, int, bool]:
-        """(offsets, bytes in all, dense) of samples laid one after the other in fresh memory.
-
-        Equal samples have no gaps between them; others are aligned.
-        """
-        found = self._packed.get(itemsize)
-        if found is None:
-            sizes = self.volumes * itemsize
-            dense = self.uniform
-            if not dense:
-                sizes = -(-sizes // SAMPLE_ALIGNMENT) * SAMPLE_ALIGNMENT
-            ends = np.cumsum(sizes)
-            found = self._packed[itemsize] = (
-                ends - sizes,
-                int(ends[-1]) if len(ends) else 0,
-                dense,
-            )
-        return found
-
-
-class Pointwise(NamedTuple):
-    """Each output element from one element of each input."""
-
-    expr: Expr
-    axes: tuple[tuple[int, ...], ...]  # output axis of every dimension of every input
-    same: tuple[tuple[bool, ...], ...]  # dimensions that have exactly the output's extent
-    rank: int
-
-
-class View(NamedTuple):
-    """Output position → input position, axis by axis: `step * o[axis] + offset`.
-
-    params = (step, offset): int64 [samples or 1, input rank]; step is None if all are 1.
-    A dimension in `checked` may fall outside the input: there the value is that of input 1.
-    """
-
-    axes: tuple[int | None, ...]
-    unit: tuple[bool, ...]  # step is known to be 1
-    still: tuple[bool, ...]  # and the offset is known to be 0
-    rank: int
-    checked: tuple[int, ...] = ()
-    fill_axes: tuple[int, ...] = ()
-    onto: bool = False  # every input element is read exactly once
-    relabel: bool = False  # only unit axes come or go: the memory does not change
-
-
-class Merge(NamedTuple):
-    """The value of the first input in whose part the position lies (cat, stack).
-
-    Input k is a `View` node with checked dimensions; the last one is the fallback.
-    """
-
-    parts: int
-    rank: int
-
-
-class Resample(NamedTuple):
-    """Interpolation along some axes, each by itself; the result is float32.
-
-    params: one `kernels.taps.Taps` for each of the axes.
-    """
-
-    axes: tuple[int, ...]
-    rank: int
-
-
-class Alias(NamedTuple):
-    """The same memory under another shape or type (reshape, reinterpret)."""
-
-    rank: int
-
-
-class Samples(NamedTuple):
-    """Another choice of samples of the same batch; params = indices."""
-
-    rank: int
-
-
-class Host(NamedTuple):
-    """A Python function of the input values; params are passed on to it."""
-
-    function: Any
-    rank: int
-
-
-class Decode(NamedTuple):
-    """Every sample by itself, by a Python function that writes it into the result's memory.
-
-    `function(params, sample, out)` runs on threads of the pool, so it should release the GIL. If
-    `has_regions`, `params.windowed(start, size)` makes only a part of every picture,
-    `params.held(sample, shape, dtype)` tells where the thread has it, if it has it anyway, and
-    `params.native(encoded, shapes, dtype)` what the native loop
-    (kernels/cpu/decode_loop) needs to decode them.
-    """
-
-    function: Any
-    rank: int
-    has_regions: bool
-
-
-class Transfer(NamedTuple):
-    """A copy to the node's device."""
-
-    rank: int
-
-
-@lru_cache(maxsize=None, typed=True)  # typed: named tuples of different classes compare equal
-def intern(static: Any) -> Any:
-    """The one object for equal statics, so that plan keys can compare by identity."""
-    return static
-
-
-class Storage:
-    """A materialised value: one address per sample.
-
-    `strides` (elements) is None when every sample is contiguous. `owner` keeps the memory alive.
-    """
-
-    __slots__ = ("addresses", "dense", "external", "owner", "readonly", "strides")
-
-    def __init__(
-        self,
-        addresses: Array,
-        owner: Any,
-        strides: Array | None = None,
-        dense: bool = False,
-        external: bool = False,
-    ) -> None:
-        self.addresses = addresses
-        self.owner = owner
-        self.strides = strides
-        self.dense = dense  # samples lie one after the other with no gap
-        self.external = external  # somebody else's memory, which may change under us
-        self.readonly = False  # and which nobody may write through us
-
-
-class Site(NamedTuple):
-    """Where the user called."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+    def deliver(self, storage: Storage) -> None:
+        """The value is there."""
+        self.storage = storage
+        self.definition = None
+        self.promise = None
 
 
 class Node:
-    """One value: how it is made (until it is made), its metadata, and its result."""
+    """One value: its metadata and, in `result`, how it is made and what became of it."""
 
     __slots__ = (
-        "__weakref__", "batch", "context", "count", "device", "dtype", "error", "export", "handle",
-        "inputs", "layout", "op", "origin", "params", "promise", "rank", "report", "sampling",
-        "shapes", "site", "source_info", "static", "storage", "token",
+        "__weakref__", "batch", "count", "device", "dtype", "layout", "op", "rank", "result",
+        "shapes", "source_info",
     )  # fmt: skip
 
     def __init__(
         self,
         op: str,
-        static: Any,
-        inputs: tuple[Node, ...],
+        definition: Definition | None,
         shapes: Shapes,
         dtype: DType,
         layout: str | None,
         batch: bool,
         device: Any = None,
-        params: Any = None,
         storage: Storage | None = None,
+        source_info: Any = None,
     ) -> None:
-        self.op = op
-        self.static = static
-        self.inputs = inputs
-        self.params = params
-        self.shapes = shapes
-        self.rank = shapes.rank
-        self.count = shapes.count
-        self.dtype = dtype
-        self.layout = layout
-        self.batch = batch
-        self.device = device  # None: host memory; else the ordinal of a GPU
-        self.storage = storage
-        self.error: BaseException | None = None
-        self.handle: weakref.ref[Any] | None = None  # the user's Tensor or Batch, if it lives
-        self.site: Site | None = None
-        self.context: Any = None
-        self.promise: Any = None  # (record, position) of the plan that fused through this value
-        self.report: Any = None  # the plan that produced it, for explain()
-        self.source_info: Any = None
-        self.origin: Any = None  # see ndd.replay
-        self.export: Any = None  # a torch tensor of its value, made in advance for the caller
-        self.sampling: Any = None  # see ndd.ops.merging
-        self.token: tuple[bool, int] | None = None  # see fusion.program.token
+        self.op: Final = op
+        self.shapes: Final = shapes
+        self.rank: Final = shapes.rank
+        self.count: Final = shapes.count
+        self.dtype: Final = dtype
+        self.layout: Final = layout
+        self.batch: Final = batch
+        self.device: Final = device  # None: host memory; else the ordinal of a GPU
+        self.source_info: Final = source_info  # names of the files that the samples came from
+        self.result: Final = Result(definition, storage)
+
+    @property
+    def definition(self) -> Definition:
+        """How the value is made; only a pending node has one."""
+        found = self.result.definition
+        assert found is not None, f"{self.op} has been computed"
+        return found
+
+    @property
+    def kind(self) -> Kind | None:
+        found = self.result.definition
+        return None if found is None else found.kind
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        found = self.result.definition
+        return () if found is None else found.inputs
+
+    @property
+    def params(self) -> Any:
+        found = self.result.definition
+        return None if found is None else found.params
+
+    @property
+    def storage(self) -> Storage | None:
+        """The value, once it is there."""
+        return self.result.storage
+
+    @property
+    def stored(self) -> Storage:
+        """The value of a node that is known to have it."""
+        storage = self.result.storage
+        assert storage is not None, f"{self.op} has no value yet"
+        return storage
+
+    def like(self, **facts: Any) -> Node:
+        """A new node that is made in the same way, or has the same memory, with other facts."""
+        old = {
+            "op": self.op, "shapes": self.shapes, "dtype": self.dtype, "layout": self.layout,
+            "batch": self.batch, "device": self.device, "source_info": self.source_info,
+        }  # fmt: skip
+        result = self.result
+        made = Node(definition=result.definition, storage=result.storage, **{**old, **facts})
+        made.result.site, made.result.context = result.site, result.context
+        return made
 
     def is_live(self) -> bool:
         """Whether the user can still ask for this value."""
-        return self.handle is not None and self.handle() is not None
+        handle = self.result.handle
+        return handle is not None and handle() is not None
 
     def __repr__(self) -> str:
         state = "done" if self.storage is not None else "pending"
@@ -296,9 +157,11 @@ def source(
     layout: str | None = None,
     batch: bool = False,
     device: Any = None,
+    op: str = "source",
+    source_info: Any = None,
 ) -> Node:
     """A node that already has its value."""
-    return Node("source", None, (), shapes, dtype, layout, batch, device, storage=storage)
+    return Node(op, None, shapes, dtype, layout, batch, device, storage, source_info)
 
 
 def static_channels(node: Node) -> tuple[int, int] | None:

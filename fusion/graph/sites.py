@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from .node import Site
+from typing import NamedTuple
+
+
+class Site(NamedTuple):
+    """Where the user called."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 def at_site(error: Exception, op: str, site: Site | None) -> Exception:

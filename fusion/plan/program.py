@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ...kernels.common.memo import Memo
 from ...kernels.ir.dtypes import DType
-from ..graph.node import Node, Shapes, static_channels
+from ..graph.node import Node, static_channels
+from ..graph.shapes import Shapes
 
 Facts = tuple[str, DType, str | None, Shapes]  # op, type, layout, shapes
 
@@ -26,7 +28,7 @@ class Program:
     """A set of nodes to compute, in order. Positions index all lists.
 
     `outputs` are positions that must be in memory afterwards; `promises` are live values that
-    nobody has read: they may be fused through (DESIGN §2).
+    nobody has read: they may be fused through, and are computed again if somebody reads them.
     """
 
     def __init__(self) -> None:
@@ -66,24 +68,27 @@ def collect(roots: list[Node]) -> Program:
         node, ready = stack.pop()
         if id(node) in place:
             continue
-        if node.error is not None:
-            raise node.error.with_traceback(None)
-        if node.storage is not None or node.static is None:
+        error = node.result.error
+        if error is not None:
+            raise error.with_traceback(None)
+        definition = node.result.definition
+        if node.storage is not None or definition is None:
             if node.op != "const":
                 place[id(node)] = _add(program, key, node, ())
             continue
         if not ready:
             stack.append((node, True))
-            stack.extend((i, False) for i in reversed(node.inputs) if id(i) not in place)
+            stack.extend((i, False) for i in reversed(definition.inputs) if id(i) not in place)
             continue
-        twin_key = (id(node.static), tuple(_identity(place, i) for i in node.inputs),
-                    id(node.params) if node.params is not None else node.shapes.rank)  # fmt: skip
-        twin = merged.get(twin_key) if node.storage is None else None
+        kind, sources, params = definition
+        twin_key = (kind.number, tuple(_identity(place, i) for i in sources),
+                    id(params) if params is not None else node.shapes.rank)  # fmt: skip
+        twin = merged.get(twin_key)
         if twin is not None and _mergeable(program.nodes[twin], node):
             place[id(node)] = twin
             program.twins.setdefault(twin, []).append(node)
             continue
-        inputs = tuple(_input(program, key, place, i) for i in node.inputs)
+        inputs = tuple(_input(program, key, place, i) for i in sources)
         place[id(node)] = merged[twin_key] = _add(program, key, node, inputs)
     program.outputs = tuple(sorted({place[id(r)] for r in roots}))
     wanted = program.outputs if len(program.outputs) < 8 else set(program.outputs)
@@ -132,22 +137,24 @@ def _add(program: Program, key: list[Any], node: Node, inputs: tuple[int, ...]) 
 
 
 # What a plan may depend on, as small numbers: keys of long programs hash and compare fast.
-_tokens: dict[tuple[Any, ...], int] = {}
+_tokens: Memo[tuple[Any, ...], int] = Memo("tokens of nodes", 1 << 17)
 _numbers = itertools.count()  # not len(_tokens), which two threads may see alike
 
 
 def token(node: Node) -> int:
     """A number for everything about a node that may change a plan (and nothing else)."""
-    storage = node.storage
+    result = node.result
+    storage = result.storage
     stored = storage is not None
-    known = node.token
+    known = result.token
     if known is not None and known[0] is stored:
         return known[1]
+    kind = None if stored else node.kind
     facts = (
-        None if stored else node.op, None if stored else id(node.static),
+        None if stored else node.op, None if kind is None else kind.number,
         node.dtype.name, node.rank,
         node.device, storage is None or storage.strides is None, node.batch, static_channels(node),
     )  # fmt: skip
     number = _tokens.setdefault(facts, next(_numbers))
-    node.token = (stored, number)
+    result.token = (stored, number)
     return number

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from operator import mul
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...kernels.common import trace
-from ...kernels.ir.spec import BAND_COLUMNS, BAND_ROWS, GROUP, TAPS, KernelSpec
-from ...kernels.ir.taps import Taps
-from ..graph.node import Array, Node, Storage
-from ..plan.lowering import Recipe, Term, Terms, WindowRecipe
+from ...kernels.ir.spec import KernelSpec
+from ..graph.node import Node
+from ..graph.shapes import Array
+from ..graph.storage import Storage
+from ..kinds.base import Term, Terms
+from ..plan.lowering import Recipe, WindowRecipe
 
 Number = int | Array  # one for all samples, or one each
-ROW_ALIGN = 64  # of areas in scratch memory
 
 
 class Binder:
     """Evaluates recipes for one run of a program."""
 
     def __init__(
-        self, nodes: list[Node], values: list[Storage | None], filters: Callable[[Any], int]
+        self,
+        nodes: list[Node],
+        values: list[Storage | None],
+        constant: Callable[[Array, Any], int],
     ) -> None:
         self.nodes = nodes
-        self.filters = filters  # address of the filter tables on a device
+        self.constant = constant  # address of a host array on a device, where it stays
         self.values = values  # what is in memory by now, by position
         self._numbers: dict[Term, tuple[Number, Number]] = {}
         self.run = next(trace.runs)
 
-    def table(self, spec: KernelSpec, recipe: Recipe) -> Array:
-        """The table of one kernel: a row per sample."""
+    def table(self, spec: KernelSpec, recipe: Recipe, width: int | None = None) -> Array:
+        """The table of one kernel: a row per sample.
+
+        `width`: of a row, if the back-end has columns of its own behind those of the spec.
+        """
         root = self.nodes[recipe.root]
-        rows = np.empty((root.count, len(spec.columns)), np.int64)
         place = spec.columns
+        rows = np.empty((root.count, width or len(place)), np.int64)
         if recipe.flat:
             rows[:, 0] = root.shapes.volumes
             for k, (position, _) in enumerate(recipe.stores):
@@ -60,41 +65,10 @@ class Binder:
                 step, offset = self.numbers(term)
                 rows[:, place["step", i]] = step
                 rows[:, place["offset", i]] = offset
-        if recipe.sampler is not None:
-            self._sampler(rows, spec, *recipe.sampler)
+        if recipe.core is not None:
+            position, terms = recipe.core
+            self.nodes[position].definition.kind.bind(self, rows, spec, position, terms)
         return rows
-
-    def _sampler(self, rows: Array, spec: KernelSpec, position: int, terms: Terms) -> None:
-        """Columns of the interpolated value, and how it divides the scratch memory of a kernel."""
-        node = self.nodes[position]
-        source = node.inputs[0].shapes.rows
-        place = spec.columns
-        assert spec.sampler is not None
-        lanes = spec.sampler.lanes
-        areas: list[Array] = []  # bytes
-        n_in = n_out = source[:, 0]  # of the last dimension, after the loop
-        for k, (axis, taps) in enumerate(zip(node.static.axes, node.params, strict=True)):
-            first = place["tap_step", k]
-            step, at = self.numbers(terms[k])
-            n_in, out = source[:, axis], terms[k][0]
-            rows[:, first], rows[:, first + 1] = step, at
-            rows[:, first + 2], rows[:, first + 3] = node.shapes.rows[:, axis], n_in
-            rows[:, first + 4 : first + len(TAPS)] = taps.cells
-            rows[:, place["tap_table", k]] += self.filters(node.device)
-            n_out = np.ones_like(n_in) if out is None else rows[:, place["n", out]]
-            if k == len(terms) - 1:
-                n_out = -(-n_out // GROUP) * GROUP
-            areas += [4 * n_out + 8, 4 * n_out * taps.count]  # first taps, weights
-        # of the last dimension: sums of rows, with the border repeated, and pixels of the result
-        areas += [4 * lanes * (n_in + 2 * taps.count + 2), 4 * lanes * n_out]
-        areas += _areas_of_rows(node.params, source[:, node.static.axes], lanes, *areas[-2:])
-        # a vector may be read or written where one element is meant
-        ends = (np.array(areas) + (32 + ROW_ALIGN - 1)) // ROW_ALIGN * ROW_ALIGN
-        ends = ends.cumsum(axis=0)
-        at_areas = place["area", spec.sampler_areas[0]]
-        rows[:, at_areas] = 0
-        rows[:, at_areas + 1 : at_areas + len(ends)] = ends[:-1].T
-        rows[:, place["scratch",]] = ends[-1]
 
     def numbers(self, term: Term) -> tuple[Number, Number]:
         """(step, offset) of a term, per sample where samples differ."""
@@ -111,10 +85,11 @@ class Binder:
             elif kind == "extent":
                 offset = self.nodes[position].shapes.rows[:, d]
             else:
-                steps, offsets = self.nodes[position].params
+                node = self.nodes[position]
+                steps, offsets = node.definition.kind.move(node, d)
                 if steps is not None:
-                    step, offset = step * steps[:, d], offset * steps[:, d]
-                offset = offset + offsets[:, d]
+                    step, offset = step * steps, offset * steps
+                offset = offset + offsets
         self._numbers[term] = (step, offset)
         return step, offset
 
@@ -180,21 +155,3 @@ class Binder:
         lo, hi = bounds[window.axes[0]]
         lo[never], hi[never] = 1, 0
         return bounds
-
-
-def _areas_of_rows(
-    dims: Sequence[Taps], extents: Array, lanes: int, sums: Array, line: Array
-) -> list[Array]:
-    """Bytes of the parts of a scratch memory that `SCRATCH` names."""
-    *rows, columns = dims
-    if not rows:
-        return []
-    more = BAND_ROWS - 1 if len(rows) == 1 else 0
-    kept = (np.minimum(d.count + more, n) for d, n in zip(rows, extents.T, strict=False))
-    slots = reduce(mul, kept)
-    is_first = columns.turn < np.min([d.turn for d in rows], axis=0)
-    slots = slots * is_first
-    areas = [8 * lanes * slots, slots * line]
-    # as floats and as bytes, and eight pixels of it
-    band = lanes * BAND_ROWS * (5 * BAND_COLUMNS + 4 * GROUP) * is_first
-    return [*areas, band if len(rows) == 1 else np.maximum(sums, line)]

@@ -8,16 +8,16 @@ from typing import Any
 
 from ...kernels.common import trace
 from ...kernels.common.threads import ThreadPool
-from ...kernels.ir.taps import filter_tables
-from ..graph.node import Node, Samples, Storage, source
+from ..graph.node import Node, source
+from ..graph.shapes import Array
 from ..graph.sites import at_site
-from ..plan.planner import KernelStep, Plan, Segment, Step, is_by_sample
+from ..graph.storage import Storage, address_of, allocate, contiguous
 from ..plan.program import Program
-from ..plan.regions import regions_of
+from ..plan.steps import KernelStep, Plan, Segment, Step
 from . import watch
 from .binder import Binder
-from .opaque import compute, contiguous
-from .pipeline import address_of, allocate, run_segment
+from .pipeline import run_segment
+from .regions import regions_of
 
 
 class Run:
@@ -37,15 +37,15 @@ class Run:
         self.gpu = gpu  # device → its runtime (kernels/gpu/runtime.py)
         self.values = [n.storage for n in program.nodes]
         # not a method of ours: a cycle would keep results alive until a garbage collection
-        self.binder = Binder(self.nodes, self.values, partial(_filters, gpu))
+        self.binder = Binder(self.nodes, self.values, partial(_constant, gpu))
         self.regions = regions_of(plan.regional, self.binder)
 
     def execute(self) -> None:
         for segment in self.plan.segments:
             first = segment.steps[0]
-            if not is_by_sample(first):
+            if not first.by_sample:
                 self._staged(first, self._opaque, first)
-            elif isinstance(first, KernelStep) and first.device is not None:
+            elif first.device is not None:
                 self._on_gpu(segment)
             else:
                 self._on_cpu(segment)
@@ -67,8 +67,7 @@ class Run:
 
     def _give(self, p: int, storage: Storage) -> None:
         for node in (self.nodes[p], *self.program.twins.get(p, ())):
-            node.storage = storage
-            release_inputs(node)
+            node.result.deliver(storage)
 
     def _owned(self, node: Node, storage: Storage) -> Storage:
         """A result outlives its call, so it must not lie in memory that may change under us."""
@@ -101,13 +100,14 @@ class Run:
         if step.root in self.regions:
             self._copy_region(node, step.root, *step.reads)
             return
-        inputs = [self._in_memory(i, isinstance(node.static, Samples)) for i in step.reads]
+        kind = node.definition.kind
+        inputs = [self._in_memory(i, kind.picks_samples) for i in step.reads]
         device = next((n.device for n in (node, *inputs) if n.device is not None), None)
         gpu = None if device is None else self.gpu(device)
         try:
-            self.values[step.root] = compute(node, inputs, gpu)
+            self.values[step.root] = kind.compute(node, inputs, gpu)
         except Exception as error:
-            raise at_site(error, node.op, node.site) from error.__cause__
+            raise at_site(error, node.op, node.result.site) from error.__cause__
 
     def _copy_region(self, node: Node, p: int, of: int) -> None:
         """The part of a decoded value that is needed on another device."""
@@ -148,17 +148,9 @@ class Run:
             self._staged(step, gpu.launch, step.kernel, step.spec, table, alive)
 
 
-def release_inputs(node: Node) -> None:
-    """A value that exists needs no recipe any more: let its ancestors go."""
-    node.inputs = ()
-    node.params = None
-    node.static = None
-    node.promise = None
-
-
-def _filters(gpu: Callable[[Any], Any], device: Any) -> int:
-    """Address of the filter tables where a kernel runs."""
+def _constant(gpu: Callable[[Any], Any], array: Array, device: Any) -> int:
+    """Address of an array of constants where a kernel runs."""
     if device is None:
-        return address_of(filter_tables()[0])
-    address: int = gpu(device).constant(filter_tables()[0])
+        return address_of(array)
+    address: int = gpu(device).constant(array)
     return address

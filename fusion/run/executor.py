@@ -15,13 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ...kernels.common import trace
-from ..graph.node import Array, Decode, Host, Node, Samples
+from ..graph.node import Node
+from ..graph.shapes import Array
 from ..graph.sites import at_site
-from ..plan.planner import Plan, Record, known_plan, plan_for
+from ..plan.planner import PLANNER, Record
 from ..plan.program import Program, Report, collect
+from ..plan.steps import Plan
 from . import single
-from .execution import Run, release_inputs
-from .opaque import compute
+from .execution import Run
 
 # The background thread looks for work this often, and starts when nothing was added since its last
 # look. Op calls follow each other in 10-20 µs, so a burst of calls is taken as one program; a
@@ -81,9 +82,10 @@ class Executor:
                 trace.during(trace.begin("stall", node.op), self._wait_for, node)
             else:
                 self._wait_for(node)
-        if node.error is not None:
+        error = node.result.error
+        if error is not None:
             # without the frames of earlier times that it was raised
-            raise node.error.with_traceback(None)
+            raise error.with_traceback(None)
 
     def evaluate_argument(self, node: Node) -> None:
         """Like `evaluate`, for a value that a call needs as a number.
@@ -93,20 +95,20 @@ class Executor:
         """
         if node.storage is None and is_cheap(node):
             with self._running:
-                if node.storage is None and node.error is None:
+                if node.storage is None and node.result.error is None:
                     self._run([node])
         self.evaluate(node)
 
     def _wait_for(self, node: Node) -> None:
         with self._running:
-            if node.storage is None and node.error is None:
+            if node.storage is None and node.result.error is None:
                 self._flush(node)
 
     def evaluate_all(self, nodes: list[Node], then: Callable[[], None]) -> None:
         """Compute all of these values together; errors stay with the nodes. Who waits for one of
         them waits until `then` was called, too."""
         with self._running:
-            pending = [n for n in nodes if n.storage is None and n.error is None]
+            pending = [n for n in nodes if n.storage is None and n.result.error is None]
             if pending:
                 self._run(pending)
             then()
@@ -126,7 +128,9 @@ class Executor:
         """How long what is pending should wait for more to come."""
         try:
             roots = live_sinks(self._pending[:])
-            plan = known_plan(collect(unpicked(roots)[0]), fusion_enabled()) if roots else None
+            plan = (
+                PLANNER.known_plan(collect(unpicked(roots)[0]), fusion_enabled()) if roots else None
+            )
         except Exception:
             return 0.0  # the flush will report it
         if roots and plan is None:
@@ -151,11 +155,11 @@ class Executor:
         except Exception as error:
             if len(roots) == 1:
                 root = roots[0]
-                root.error = at_site(error, root.op, root.site)
+                root.result.error = at_site(error, root.op, root.result.site)
                 return
             # one bad result must not take the others with it
             for root in roots:
-                if root.storage is None and root.error is None:
+                if root.storage is None and root.result.error is None:
                     self._run([root])
 
     def _run_together(self, roots: list[Node]) -> None:
@@ -169,8 +173,8 @@ class Executor:
             planned = program_and_plan(roots)
         program, plan, record = planned
         for node in program.nodes:
-            if node.storage is not None and node.report is not None:
-                node.report.plan.was_extended = True
+            if node.storage is not None and node.result.report is not None:
+                node.result.report.plan.was_extended = True
         run = Run(plan, program, self._pool(), self._gpu)
         run.execute()
         report = program.report(plan, run.regions)
@@ -180,13 +184,13 @@ class Executor:
             single.learn(key, program.inputs[program.outputs[0]], program, plan, report)
         for p in (*program.outputs, *program.promises):
             for node in (program.nodes[p], *program.twins.get(p, ())):
-                node.report = report
+                node.result.report = report
                 if node.storage is None:
-                    node.promise = (record, p)
+                    node.result.promise = (record, p)
         for node in reversed(picked):
-            node.storage = compute(node, list(node.inputs), None)
-            node.report = report
-            release_inputs(node)
+            kind, inputs, _ = node.definition
+            node.result.deliver(kind.compute(node, list(inputs), None))
+            node.result.report = report
 
 
 def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:
@@ -194,17 +198,21 @@ def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:
 
     Picking is no work, and a plan must not depend on how many samples are looked at.
     """
-    if not any(type(root.static) is Samples for root in roots):
+    if not any(map(_picks, roots)):
         return roots, []
     wanted: list[Node] = []
     picked: dict[int, Node] = {}
     for root in roots:
-        while isinstance(root.static, Samples) and root.inputs[0].storage is None:
+        while _picks(root) and root.inputs[0].storage is None:
             picked.pop(id(root), None)  # the last place: after all that pick from it
             picked[id(root)] = root
             root = root.inputs[0]
         wanted.append(root)
     return wanted, list(picked.values())
+
+
+def _picks(node: Node) -> bool:
+    return node.kind is not None and node.kind.picks_samples
 
 
 def program_and_plan(roots: list[Node]) -> tuple[Program, Plan, Record]:
@@ -213,7 +221,7 @@ def program_and_plan(roots: list[Node]) -> tuple[Program, Plan, Record]:
     again = read_again(program)
     if again:
         program = collect([*roots, *again])
-    return (program, *plan_for(program, fusion_enabled()))
+    return (program, *PLANNER.plan_for(program, fusion_enabled()))
 
 
 # A value and all it needs that has at most so many elements is cheap: less than a launch costs.
@@ -227,7 +235,7 @@ def is_cheap(node: Node) -> bool:
     while stack and left >= 0:
         n = stack.pop()
         if n.storage is None:
-            if isinstance(n.static, (Decode, Host)):
+            if n.kind is not None and n.kind.takes_long:
                 return False
             left -= int(n.shapes.volumes.sum()) + 1
             stack.extend(n.inputs)
@@ -240,12 +248,14 @@ def read_again(program: Program) -> list[Node]:
     The earlier plan's record learns which one it was, for the next iteration. This time all of
     them are stored, so that reading one after the other computes nothing twice.
     """
-    fused = {p for p, n in enumerate(program.nodes) if n.promise is not None and n.storage is None}
+    fused = {
+        p for p, n in enumerate(program.nodes) if n.result.promise is not None and n.storage is None
+    }
     if not fused:
         return []
     new = (inputs for p, inputs in enumerate(program.inputs) if p not in fused)
     for p in fused & {*program.outputs, *(i for inputs in new for i in inputs)}:
-        record, position = program.nodes[p].promise
+        record, position = program.nodes[p].result.promise
         record.mark_read(position)
     return [program.nodes[p] for p in sorted(fused) if program.nodes[p].is_live()]
 
@@ -255,7 +265,8 @@ def live_sinks(pending: list[Node]) -> list[Node]:
     # no handle yet: its call has not returned
     alive = [
         n for n in pending
-        if n.storage is None and n.error is None and (n.handle is None or n.is_live())
+        if n.storage is None and n.result.error is None
+        and (n.result.handle is None or n.is_live())
     ]  # fmt: skip
     if len(alive) <= 1:
         return alive

@@ -15,17 +15,18 @@ from ...kernels.common import trace
 from ...kernels.common.buffers import POOL, Buffer
 from ...kernels.common.threads import ThreadPool
 from ...kernels.cpu import runtime as cpu_runtime
+from ...kernels.cpu.cores import AREA_ALIGNMENT, Scratch
 from ...kernels.cpu.decode_loop import structures as sample_loop
-from ...kernels.ir.spec import KernelSpec
-from ..graph.node import Array, Node, Shapes, Storage
+from ..graph.node import Node
+from ..graph.shapes import Array, Shapes
 from ..graph.sites import at_site
-from ..plan.planner import DecodeStep, KernelStep, Segment, Step
-from ..plan.regions import Region
-from .binder import ROW_ALIGN, Binder
-from .opaque import array_at
+from ..graph.storage import Storage, address_of, allocate, array_at
+from ..plan.steps import DecodeStep, KernelStep, Segment, Step
+from .binder import Binder
+from .regions import Region
 from .watch import watched
 
-# Handing work to another thread costs 70-90 µs (FACTS.md); below this many bytes of results the
+# Handing work to another thread costs 70-90 µs; below this many bytes of results the
 # caller is done sooner alone.
 PARALLEL_MIN_BYTES = 512 << 10
 # Intermediates up to this size stay in the L2 cache anyway; beyond it each sample goes through all
@@ -36,13 +37,6 @@ PIPELINE_MIN_BYTES = 1 << 20
 # addresses; a decoded picture from the second, if it was left in memory of its decoder.
 Places = list[int]
 Work = Callable[[int, int, Places], None]
-
-
-def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] | None = None) -> Storage:
-    """Fresh memory for a batch: dense if all samples are alike, else each sample aligned."""
-    offsets, nbytes, dense = shapes.packed(itemsize)
-    buffer = (take or POOL.take)(nbytes)
-    return Storage(buffer.address + offsets, buffer, dense=dense)
 
 
 def run_segment(
@@ -58,7 +52,7 @@ def run_segment(
     by_count: dict[int, list[Step]] = {}
     for step in segment.steps:
         if isinstance(step, KernelStep) and step.kernel is None:
-            step.kernel = cpu_runtime.get_kernel(step.spec)
+            step.kernel, step.scratch = cpu_runtime.get_kernel(step.spec), Scratch(step.spec)
         by_count.setdefault(nodes[step.root].count, []).append(step)
     for count, steps in by_count.items():
         Pipeline(steps, segment.slots, nodes, values, regions, binder, pool).run(count)
@@ -96,10 +90,9 @@ class Pipeline:
 
     def run(self, count: int) -> None:
         self._place()
-        tables = [self.binder.table(s.spec, s.recipe) for s in self.kernels]
-        self.room = max(
-            (_room(s.spec, t) for s, t in zip(self.kernels, tables, strict=True)), default=0
-        )
+        tables = [self.binder.table(s.spec, s.recipe, s.scratch.width) for s in self.kernels]
+        rooms = [s.scratch.divide(t) for s, t in zip(self.kernels, tables, strict=True)]
+        self.room = max(rooms, default=0)
         if self.decodes and not trace.active and self._run_native(count, tables):
             return
         works = self._works(tables)
@@ -180,7 +173,7 @@ class Pipeline:
         inner = [p for p in self.shapes if p in self.slots]
         if self.decodes or sum(map(self._nbytes, inner)) >= PIPELINE_MIN_BYTES:
             self._place_in_scratch(inner)
-            pictures = [s.root for s in self.decodes if self.nodes[s.root].static.has_regions]
+            pictures = [s.root for s in self.decodes if self._has_regions(s.root)]
             if len(self.decodes) == 1:  # a decoder has room for one
                 self.held = next((p for p in pictures if p in self.scratch), None)
         for p, shapes in self.shapes.items():
@@ -201,7 +194,7 @@ class Pipeline:
         for p in inner:
             slot = self.slots[p]
             largest = int(self.shapes[p].volumes.max(initial=0)) * self.nodes[p].dtype.bytes
-            sizes[slot] = max(sizes[slot], -(-largest // ROW_ALIGN) * ROW_ALIGN)
+            sizes[slot] = max(sizes[slot], -(-largest // AREA_ALIGNMENT) * AREA_ALIGNMENT)
         ends = np.cumsum(sizes)
         self.between = int(ends[-1]) if sizes else 0
         for p in inner:
@@ -226,8 +219,8 @@ class Pipeline:
     def _volume(self, step: KernelStep) -> Array:
         """Elements that a kernel reads or writes for each sample, roughly."""
         work = self.nodes[step.root].shapes.volumes + 1
-        if step.recipe.sampler is not None:
-            work = work + self.nodes[step.recipe.sampler[0]].inputs[0].shapes.volumes
+        if step.recipe.core is not None:
+            work = work + self.nodes[step.recipe.core[0]].inputs[0].shapes.volumes
         return work
 
     def _kernel(self, step: KernelStep, table: Array) -> Work:
@@ -235,7 +228,7 @@ class Pipeline:
         run, address = step.kernel.run, address_of(table)
         width = table.shape[1]
         moved = [(column, int(p == self.held)) for column, p in self._moved(step)]
-        own = step.spec.columns.get(("scratch",))
+        own = step.scratch.column
         if not moved and own is None:
             return lambda begin, end, _places: run(address, begin, end)
         between = self.between
@@ -264,7 +257,7 @@ class Pipeline:
     def _native_kernel(self, step: KernelStep, table: Array) -> tuple[list[int], Array]:
         """The cells of a `sample_loop.Kernel`, and what they refer to."""
         moved = np.array([column for column, _ in self._moved(step)], np.int64)
-        own = step.spec.columns.get(("scratch",), -1)
+        own = -1 if step.scratch.column is None else step.scratch.column
         cells = [step.kernel.address, address_of(table), table.shape[1], own]
         return [*cells, address_of(moved), len(moved)], moved
 
@@ -273,13 +266,16 @@ class Pipeline:
         p = step.root
         node = self.nodes[p]
         encoded = node.inputs[0].storage
-        if not node.static.has_regions or encoded is None or encoded.strides is not None:
+        if not self._has_regions(p) or encoded is None or encoded.strides is not None:
             return None
         native = self._params(p).native(encoded.addresses, self.shapes[p], node.dtype)
         if native is None:
             return None
         pictures, *how = native
         return pictures, np.ascontiguousarray(self.memory[p]), int(p in self.scratch), *how
+
+    def _has_regions(self, p: int) -> bool:
+        return self.nodes[p].definition.kind.has_regions
 
     def _params(self, p: int) -> Any:
         """What a decoder is told of all samples of a value."""
@@ -289,7 +285,8 @@ class Pipeline:
     def _decode(self, step: DecodeStep) -> Work:
         p = step.root
         node, params = self.nodes[p], self._params(p)
-        function, shapes, dtype = node.static.function, self.shapes[p].tuples, node.dtype.np
+        function = node.definition.kind.function  # type: ignore[attr-defined]
+        shapes, dtype = self.shapes[p].tuples, node.dtype.np
         addresses = self.memory[p].tolist()
         is_relative, is_held = p in self.scratch, p == self.held
 
@@ -304,16 +301,6 @@ class Pipeline:
                     address = addresses[s] + (places[0] if is_relative else 0)
                     function(params, s, array_at(address, shapes[s], dtype))
                 except Exception as error:
-                    raise at_site(error, node.op, node.site) from error.__cause__
+                    raise at_site(error, node.op, node.result.site) from error.__cause__
 
         return work
-
-
-def address_of(table: Array) -> int:
-    return table.__array_interface__["data"][0]  # type: ignore[no-any-return]
-
-
-def _room(spec: KernelSpec, table: Array) -> int:
-    """Scratch memory that a kernel needs for the largest sample."""
-    column = spec.columns.get(("scratch",))
-    return 0 if column is None else int(table[:, column].max(initial=0))

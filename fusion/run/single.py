@@ -12,12 +12,13 @@ import numpy as np
 
 from ...kernels.common import trace
 from ...kernels.common.buffers import POOL
-from ..graph.node import Array, Node, Shapes, Storage
-from ..plan.planner import KernelStep, Plan
+from ..graph.node import Node
+from ..graph.shapes import Array, Shapes
+from ..graph.storage import Storage, address_of
 from ..plan.program import Program, Report, facts_of, token
+from ..plan.steps import KernelStep, Plan
 from . import watch
-from .execution import release_inputs
-from .pipeline import PARALLEL_MIN_BYTES, address_of
+from .pipeline import PARALLEL_MIN_BYTES
 
 Key = tuple[int, ...]
 MAX_KNOWN = 4096
@@ -42,7 +43,7 @@ _known: dict[Key, Single] = {}
 
 def key_of(node: Node) -> Key | None:
     """What the plan of a single node depends on; None if it is not such a node."""
-    if node.device is not None or node.promise is not None:
+    if node.device is not None or node.result.promise is not None:
         return None
     tokens = [token(node)]
     for i in node.inputs:
@@ -103,9 +104,8 @@ def run(node: Node, key: Key, tables: dict[tuple[int, int], tuple[Array, int]]) 
         trace.during(stage, known.kernel.run, address, 0, node.count)
     else:
         known.kernel.run(address, 0, node.count)
-    node.report = known.report if shapes is known.shapes else _report(known, node)
-    node.storage = Storage(addresses, buffer, dense=dense)
-    release_inputs(node)
+    node.result.report = known.report if shapes is known.shapes else _report(known, node)
+    node.result.deliver(Storage(addresses, buffer, dense=dense))
     return True
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from ...kernels.common import trace
 from ..graph.node import Node
-from ..plan.planner import DecodeStep, KernelStep, Step
+from ..plan.steps import DecodeStep, KernelStep, Step
 
 Work = Callable[[int, int, list[int]], None]
 
 
 def lines_of(step: Step, nodes: list[Node]) -> list[str]:
     """Where the user called the ops of a step."""
-    members = step.members if isinstance(step, KernelStep) else (step.root,)
-    return list(dict.fromkeys(str(nodes[p].site) for p in members if nodes[p].site))
+    sites = (nodes[p].result.site for p in step.members)
+    return list(dict.fromkeys(str(site) for site in sites if site))
 
 
 def begin(step: Step, nodes: list[Node], run: int) -> trace.Stage:
@@ -26,7 +26,7 @@ def begin(step: Step, nodes: list[Node], run: int) -> trace.Stage:
 
 def begin_single(step: Step, node: Node) -> trace.Stage:
     """Begin the stage of a plan's only step, which makes `node`."""
-    category, name, about = _facts(step, node, [str(node.site)] if node.site else [])
+    category, name, about = _facts(step, node, [str(node.result.site)] if node.result.site else [])
     return trace.begin(category, name, step.number, node.count, next(trace.runs), about)
 
 

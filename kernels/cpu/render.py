@@ -11,24 +11,22 @@ import numpy as np
 
 from ..ir import dtypes as dt
 from ..ir.dtypes import DType
-from ..ir.expr import Expr, Function, bfloat16_bits, const, cost, cut_again, rewrite, walk
-from ..ir.spec import Access, KernelSpec, fold
+from ..ir.expr import Expr, Function, bfloat16_bits, const, rewrite, walk
+from ..ir.rewrites import fold, without_detours
+from ..ir.spec import Access, KernelSpec
+from ..ir.tabulate import byte_loads
 from . import functions as cpu_functions
+from .cores import columns_of
 from .lines import LINES, TILE_COLUMNS, TILE_ROWS, LineWriter, ask_for_output
-from .separable import SamplerWriter
 
 # Below this many elements a direct evaluation is used: filling 256 entries has to pay off.
 # bench/tabulate.py, time looked up / computed, for costs of 25 to 109: 1.3 to 2 with 128 elements,
 # 1.0 to 1.1 with 256, 0.6 to 0.8 with 512, 0.35 to 0.7 with 1024.
 TABLE_MIN_ELEMENTS = 512
-# A chain cheaper than this many operations vectorises better than a lookup does (bench/tabulate.py,
-# ns computed / looked up: cost 9: 0.20 / 0.42, cost 17: 0.44 / 0.37, cost 33: 1.4 / 0.39).
-TABLE_MIN_COST = 24
 # Kernels with more windows than this test every element instead of splitting their loops: each
 # window that is split makes three loops of one.
 MAX_SPLIT_WINDOWS = 2
 MAX_STORE_SCOPES = 7  # of the eight; the last one is for interpolated rows
-_COMPUTED = ("fetch", "bilinear", "lane", "sample")
 
 _HEADER = '''"""{title}
 
@@ -52,8 +50,8 @@ inf, nan = float("inf"), float("nan")
 
 def render(spec: KernelSpec, name: str) -> str:
     """The complete source file of a CPU kernel."""
-    layout = ", ".join("_".join(map(str, c)) for c in spec.columns)
     writer = Writer(spec)
+    layout = ", ".join(map(_column, writer.columns))
     body = [f"    {text}" for text in writer.sample_loop()]
     lines = [*writer.define_constants(), f"def {name}(table, begin, end):", *body]
     more = ""
@@ -81,12 +79,7 @@ def function_name(f: Function) -> str:
     return cpu_functions.register(f.name, source)
 
 
-def is_tabulated(spec: KernelSpec) -> bool:
-    """Whether the kernel evaluates 256 values and looks the rest up."""
-    return Writer(spec).table_source is not None
-
-
-# Stands for the interpolated line among the expressions that have been computed.
+# Stands for the lines of the core among the expressions that have been computed.
 _LINE = Expr("line", dt.float32)
 Stores = list[tuple[dict[int, int], int, Expr]]  # (point of the unrolled axes, store, value)
 
@@ -138,7 +131,7 @@ class Writer(Lines):
         self.spec = spec
         points = [(p, spec.at_point(p)) for p in spec.static_points]
         self.stores: Stores = [
-            (p, k, _without_detours(v)) for p, values in points for k, v in enumerate(values)
+            (p, k, without_detours(v)) for p, values in points for k, v in enumerate(values)
         ]
         self.depths: dict[Expr, int] = {}
         self.imports: set[str] = set()  # from native.catalogue
@@ -153,8 +146,11 @@ class Writer(Lines):
             self.stores = self.lines.cut(self.stores)
             self.order = self._analyse(self.stores, self.hoisted)
         self.tiled = self.lines is not None or any(e.op == "fetch" for e in self.order)
-        self.sampler = SamplerWriter(self) if spec.sampler else None
-        self.table_source = self._table_source()
+        self.columns = columns_of(spec)
+        self.core = spec.core.cpu_renderer()(self) if spec.core else None
+        values = [value for _, _, value in self.stores]
+        # for each store, the byte it is a function of
+        self.table_source = byte_loads(values, self.depths) if spec.is_tabulated else None
 
     def _analyse(self, stores: Stores, also: Sequence[Expr] = ()) -> list[Expr]:
         """All expressions below the stored values, in order, each with its depth."""
@@ -172,16 +168,15 @@ class Writer(Lines):
                 nbytes = 256 * self.spec.stores[k].dtype.bytes
                 yield f"table_{t} = stack_{nbytes}()"
         yield "for s in range(begin, end):"
-        yield f"    row = table + s * {8 * len(self.spec.columns)}"
-        for column, k in self.spec.columns.items():
+        yield f"    row = table + s * {8 * len(self.columns)}"
+        for column, k in self.columns.items():
             if column[0] != "in_reach":
                 yield f"    {_column(column)} = load_i64(row, {k})"
-        if self.sampler is not None:
+        if self.core is not None:
             size = " * ".join(f"n_{a}" for a in self.spec.loop_axes) or "1"
             yield f"    if {size} == 0:"
             yield "        continue"
-            self.imports |= {"as_f32"}
-            yield from _indent(self.sampler.prepare(), 1)
+            yield from _indent(self.core.prepare(), 1)
         if self.table_source is None:
             by = 1
             if self.tiled and len(self.spec.loop_axes) < 2:
@@ -204,8 +199,8 @@ class Writer(Lines):
         """The loops from `depth` inwards; `done` has been computed by the lines before."""
         axes = self.spec.loop_axes
         order = self._analyse(stores, self.hoisted if depth < max(len(axes), 1) else ())
-        if self.sampler is not None and depth == self.sampler.row_depth and _LINE not in done:
-            yield from self.sampler.line()
+        if self.core is not None and depth == self.core.line_depth and _LINE not in done:
+            yield from self.core.line()
             done = done | {_LINE}
         for e in order:
             # also from further out: what a settled window has turned into something new
@@ -335,24 +330,10 @@ class Writer(Lines):
 
     # -- tabulated bytes -----------------------------------------------------------------------
 
-    def _table_source(self) -> dict[int, Expr] | None:
-        """For each store, the one 8-bit load it varies with, if that is all it varies with."""
-        inner = len(self.spec.loop_axes)
-        if not inner or any(self.depths[e] and e.op in _COMPUTED for e in self.order):
-            return None
-        sources: dict[int, Expr] = {}
-        for t, (_, _, value) in enumerate(self.stores):
-            varying = [e for e in walk([value]) if not e.args and self.depths[e] > 0]
-            if len(varying) != 1 or varying[0].op != "load" or varying[0].dtype.bits != 8:
-                return None
-            sources[t] = varying[0]
-        total = sum(cost(v) for _, _, v in self.stores) // max(len(self.stores), 1)
-        return sources if total >= TABLE_MIN_COST and len(self.stores) <= 8 else None
-
     def _fill_tables(self) -> Iterable[str]:
         assert self.table_source is not None
         yield "for byte in range(256):"
-        sources = set(self.table_source.values())
+        sources = set(self.table_source)
         for e in self.order:
             if e in sources:
                 yield f"    {self.assign(e, _byte_as(e.dtype))}"
@@ -407,9 +388,9 @@ class Writer(Lines):
     def print(self, e: Expr) -> str:
         if e.op in ("load", "fetch", "window", "index", "lookup"):
             return self._print_leaf(e)
-        if e.op == "sample":
-            assert self.sampler is not None
-            return self.sampler.read(e)
+        if e.op == "core":
+            assert self.core is not None
+            return self.core.read(e)
         if e.op == "lane":
             assert self.lines is not None
             return self.lines.read_lane(e.attr)
@@ -457,18 +438,6 @@ class Writer(Lines):
                 o = at.get(a, f"o_{a}")
                 tests.append(f"(lo_{slot}_{a} <= {o}) & ({o} < hi_{slot}_{a})")
         return " & ".join(tests)
-
-
-def _without_detours(value: Expr) -> Expr:
-    """Floats that become integers and floats again stay floats."""
-    memo: dict[Expr, Expr] = {}
-
-    def leaf(e: Expr) -> Expr | None:
-        if e.op != "cast":
-            return None
-        return cut_again(Expr("cast", e.dtype, (memo[e.args[0]],), e.attr))
-
-    return rewrite(value, leaf, memo)
 
 
 def _assume(stores: Stores, window: Expr, inside: bool) -> Stores:

@@ -15,9 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..ir import dtypes as dt
+from ..ir.core import Column
 from ..ir.expr import Expr, walk
-from ..ir.spec import BAND_COLUMNS, BAND_ROWS, GROUP, Access
+from ..ir.spec import Access, KernelSpec
+from .cores import Array, CpuCore, indented
+from .native.block_sizes import BAND_COLUMNS, BAND_ROWS, GROUP
 
 if TYPE_CHECKING:
     from .render import Writer
@@ -25,23 +30,74 @@ if TYPE_CHECKING:
 Places = dict[str, str]  # of a row, along the dimensions of rows: "a" and, of a volume, "b"
 
 
-class SamplerWriter:
-    """Writes the lines of the sampler; works for one `Writer`."""
+# Further areas of scratch memory, by the number of dimensions: rows that are kept where columns are
+# summed up first, and one part of a sum along two dimensions.
+_MORE_AREAS = {1: (), 2: ("kept", "ring", "band"), 3: ("kept", "ring", "part")}
+
+
+class SeparableLines(CpuCore):
+    """Writes a `SeparableSum`."""
 
     def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-        self.spec = spec = writer.spec
-        assert spec.sampler is not None
-        self.value = spec.sampler.value
-        self.axes = spec.sampler.axes
+        super().__init__(writer)
+        spec, core = self.spec, writer.spec.core
+        assert core is not None
+        self.value = core.value
+        self.axes = core.axes
         self.last = len(self.axes) - 1
         self.rows = "ab"[: self.last]
-        self.channels = spec.sampler.lanes
-        self.row_depth = len(spec.loop_axes) - (self.axes[-1] is not None)
+        self.channels = core.lanes
         # Channels that lie side by side are interpolated together, others one after the other.
-        runs_on = all(self._runs_on(a, self.channels) for a in spec.sampler_loads)
+        runs_on = all(self._runs_on(a, self.channels) for a in spec.core_loads)
         self.lanes = self.channels if runs_on else 1
-        self.contiguous = all(self._runs_on(a, self.lanes) for a in spec.sampler_loads)
+        self.contiguous = all(self._runs_on(a, self.lanes) for a in spec.core_loads)
+
+    @property
+    def line_depth(self) -> int:
+        return len(self.spec.loop_axes) - (self.axes[-1] is not None)
+
+    @classmethod
+    def areas(cls, spec: KernelSpec) -> tuple[str, ...]:
+        assert spec.core is not None
+        dims = range(len(spec.core.axes))
+        own = (f"{what}_{k}" for k in dims for what in ("first", "weight"))
+        return (*own, "sums", "line", *_MORE_AREAS[len(dims)])
+
+    @classmethod
+    def area_bytes(cls, spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
+        core = spec.core
+        assert core is not None
+        lanes, last = core.lanes, len(core.axes) - 1
+        areas: list[Array] = []
+        n_in = n_out = count = numbers(("tap_in", last))
+        for k, axis in enumerate(core.axes):
+            n_in, count = numbers(("tap_in", k)), numbers(("tap_count", k))
+            n_out = np.ones_like(n_in) if axis is None else numbers(("n", axis))
+            if k == last:
+                n_out = -(-n_out // GROUP) * GROUP
+            areas += [4 * n_out + 8, 4 * n_out * count]  # first taps, weights
+        # of the last dimension: sums of rows, with the border repeated, and pixels of the result
+        sums, line = 4 * lanes * (n_in + 2 * count + 2), 4 * lanes * n_out
+        return [*areas, sums, line, *cls._row_areas(last, lanes, numbers, sums, line)]
+
+    @staticmethod
+    def _row_areas(
+        last: int, lanes: int, numbers: Callable[[Column], Array], sums: Array, line: Array
+    ) -> list[Array]:
+        """Bytes of `_MORE_AREAS`."""
+        if last == 0:
+            return []
+        more = BAND_ROWS - 1 if last == 1 else 0
+        slots = np.ones_like(line)
+        turns = [numbers(("tap_turn", k)) for k in range(last + 1)]
+        for k in range(last):
+            slots = slots * np.minimum(numbers(("tap_count", k)) + more, numbers(("tap_in", k)))
+        is_first = turns[last] < np.min(turns[:last], axis=0)
+        slots = slots * is_first
+        areas = [8 * lanes * slots, slots * line]
+        # as floats and as bytes, and eight pixels of it
+        band = lanes * BAND_ROWS * (5 * BAND_COLUMNS + 4 * GROUP) * is_first
+        return [*areas, band if last == 1 else np.maximum(sums, line)]
 
     def _runs_on(self, access: Access, lanes: int) -> bool:
         """Whether so many lanes of all pixels in a row of an operand are one run of elements."""
@@ -54,7 +110,6 @@ class SamplerWriter:
         return len(access.strides) > self.spec.rank
 
     def read(self, e: Expr) -> str:
-        """Source of a `sample` leaf."""
         o = "0" if self.axes[-1] is None else f"o_{self.axes[-1]}"
         return f"row_f32(line, {e.attr} * room + {o})"
 
@@ -65,7 +120,7 @@ class SamplerWriter:
     # -- once per sample -----------------------------------------------------------------------
 
     def prepare(self) -> Iterator[str]:
-        for name in self.spec.sampler_areas:
+        for name in self.areas(self.spec):
             yield f"{name} = scratch + area_{name}"
         # pixels of a line, in groups
         yield f"room = ({self._n(self.last)} + {GROUP - 1}) // {GROUP} * {GROUP}"
@@ -79,6 +134,7 @@ class SamplerWriter:
             yield f"    as_f32(tap_scale_{k}), as_f32(tap_stretch_{k}))"
             yield f"low_{k} = i64(get_i32(first_{k}, {room}))"
             yield f"high_{k} = i64(get_i32(first_{k}, {room} + 1))"
+        self.writer.imports.add("as_f32")
         self.writer.helpers |= {"fill_taps", "pad_row", f"sum_columns_{self.lanes}"}
         # columns of the input that are needed, and how often its border pixels are repeated
         last = self.last
@@ -151,7 +207,7 @@ class SamplerWriter:
             yield from self._sums("0")
         else:
             yield f"for lane in range({self.channels}):"
-            yield from _indent(self._sums("lane"))
+            yield from indented(self._sums("lane"))
 
     def _sums(self, lane: str) -> Iterator[str]:
         """NOTE [order of sums] Upstream takes the cheapest order (resize_geometry.py). Sums differ
@@ -163,12 +219,12 @@ class SamplerWriter:
             yield from [*self._row({}), *self._columns(line)]
             return
         yield f"if tap_turn_{self.last} < turn_a:"
-        yield from _indent(self._columns_first(lane, line))
+        yield from indented(self._columns_first(lane, line))
         if self.last == 2:
             yield f"elif tap_turn_{self.last} < turn_b:"
-            yield from _indent(self._columns_between(line))
+            yield from indented(self._columns_between(line))
         yield "else:"
-        yield from _indent(self._columns_last(line))
+        yield from indented(self._columns_last(line))
 
     def _columns_first(self, lane: str, line: str) -> Iterable[str]:
         if self.last == 1:
@@ -201,7 +257,7 @@ class SamplerWriter:
         self.writer.helpers.add("sum_rows_f32")
         yield f"for {t} in range(count_b):"
         yield f"    {b} = {_clamped('b', t)}"
-        yield from _indent(part({"b": b}))
+        yield from indented(part({"b": b}))
         count = f"span * {self.lanes}" if to == "inner" else f"room * {self.lanes}"
         yield f"    sum_rows_f32(part, 0, 0, 0, 1, weights_b + {t} * 4, 1, {t}, {count}, {to})"
 
@@ -223,11 +279,11 @@ class SamplerWriter:
         yield f"    if get_i64(kept, {slot}) != {name}:"
         if self._in_bands():
             yield f"        if {a} <= last_band:"
-            yield from _indent(self._band(a, ring, name, size), 3)
+            yield from indented(self._band(a, ring, name, size), 3)
             yield "            continue"
         yield f"        put_i64(kept, {slot}, {name})"
         row = [*self._row({**places, "a": a}), *self._columns(f"ring + {slot} * 4 * {size}")]
-        yield from _indent(row, 2)
+        yield from indented(row, 2)
         self.writer.helpers.add("sum_rows_f32_ring")
         source = "ring" if ring == "0" else f"ring + {ring} * ring_a * 4 * {size}"
         taps = "at_a, in_a, weights_a, count_a, ring_a"
@@ -279,14 +335,14 @@ class SamplerWriter:
         yield f"for {t} in range(count_a):"
         bases, lines = self._bases({**places, "a": a})
         first = [f"{a} = {_clamped('a', t)}", f"{weight} = get_f32(weights_a, {t})"]
-        yield from _indent([*first, *lines])
+        yield from indented([*first, *lines])
         product = f"{weight} * {{}}"
         for test, total in (
             (f"if {t} == 0:", product),
             ("else:", f"row_f32({to}, {{e}}) + {product}"),
         ):
             yield f"    {test}"
-            yield from _indent(self._each_value(bases, total, to), 2)
+            yield from indented(self._each_value(bases, total, to), 2)
 
     def _plain_load(self) -> Expr | None:
         """The load that a tap is, if it is no more than that and its rows are contiguous."""
@@ -309,7 +365,7 @@ class SamplerWriter:
         e = self.writer.fresh("e")
         lines, value = self._tap(bases, e)
         yield f"for {e} in range(span * {self.lanes}):"
-        yield from _indent([*lines, f"store_f32_7({to}, {e}, {total.format(value, e=e)})"])
+        yield from indented([*lines, f"store_f32_7({to}, {e}, {total.format(value, e=e)})"])
 
     def _bases(self, places: Places) -> tuple[dict[int, str], list[str]]:
         """Where a row begins in each operand."""
@@ -359,7 +415,3 @@ class SamplerWriter:
 def _clamped(d: str, tap: str) -> str:
     """The place of a tap along a dimension, if need be the border's."""
     return f"min(max(at_{d} + {tap}, 0), in_{d} - 1)"
-
-
-def _indent(lines: Iterable[str], by: int = 1) -> Iterator[str]:
-    return ("    " * by + line for line in lines)

@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..ir import dtypes as dt
+from ..ir.core import Column
 from ..ir.dtypes import DType
 from ..ir.expr import RUN, RUN_BITS, SHORT, Expr, bfloat16_bits, inlined, rewrite, walk, wrap
-from ..ir.spec import Access, Column, KernelSpec
-from .separable import SamplerWriter
+from ..ir.spec import Access, KernelSpec
 
 # The header has a fixed number of lines: the line on which a kernel starts is part of Triton's key.
 _HEADER = '''"""{title}
@@ -66,6 +66,11 @@ else:
     point = tile.to(INDEX) * BLOCK + lane
 at = table.to(tl.pointer_type(tl.int64)) + row.to(tl.int64) * {columns}"""
 
+# How a column of a core is read; "f32": the bits of a float in the low half of the cell.
+_AS = {
+    "i64": "", "i32": ".to(tl.int32)", "index": ".to(INDEX)",
+    "f32": ".to(tl.int32).to(tl.float32, bitcast=True)",
+}  # fmt: skip
 # How a value of each type is held; bfloat16 travels as its bits.
 TRITON = {
     dt.bool_: "tl.int1", dt.bfloat16: "tl.uint16", dt.float16: "tl.float16",
@@ -112,7 +117,7 @@ class Writer:
             self.depths[e] = spec.depth(e, self.depths)
         self.names = {e: f"t{i}" for i, e in enumerate(e for e in self.order if e.op != "const")}
         self.flat = is_flat(spec)
-        self.sampler = SamplerWriter(self) if spec.sampler else None
+        self.core = spec.core.gpu_renderer()(self) if spec.core else None
 
     def body(self) -> Iterator[str]:
         yield from _PLACE.format(columns=len(self.spec.columns)).splitlines()
@@ -122,7 +127,7 @@ class Writer:
         if not self.flat:
             yield from self._points(masked=True)
             return
-        # Vector loads need an unmasked tile and known alignment (FACTS.md); the rest is the tail.
+        # Vector loads need an unmasked tile and known alignment ; the rest is the tail.
         yield 'if ALIGNED and GRID != "packed":'
         for kind, accesses in (("out", self.spec.stores), ("in", self.spec.loads)):
             for k, access in enumerate(accesses):
@@ -139,17 +144,14 @@ class Writer:
     # -- where we are --------------------------------------------------------------------------
 
     def _columns(self) -> Iterator[str]:
+        of_core = self.spec.core.columns() if self.spec.core else {}
         for column, k in self.spec.columns.items():
             name, kind = _column(column), column[0]
             value = f"tl.load(at + {k})"
-            if kind in ("scratch", "area", "in_reach"):
+            if kind == "in_reach":
                 continue
-            if kind == "tap_table":
-                yield f"{name} = {value}"
-            elif kind in ("tap_origin", "tap_scale", "tap_stretch"):
-                yield f"{name} = {value}.to(tl.int32).to(tl.float32, bitcast=True)"
-            elif kind in ("tap_count", "tap_in", "tap_n", "tap_base", "tap_turn"):
-                yield f"{name} = {value}.to(tl.int32)"
+            if column in of_core:
+                yield f"{name} = {value}{_AS[of_core[column]]}"
             elif kind in ("in", "out"):
                 accesses = self.spec.loads if kind == "in" else self.spec.stores
                 element = _element(accesses[column[1]].dtype)  # type: ignore[index]
@@ -181,8 +183,8 @@ class Writer:
 
     def _is_outer(self, e: Expr) -> bool:
         """Whether an expression is computed before all points: it is the same for all of them, and
-        does not take a register throughout the loops of a sampler that has no use for it."""
-        wanted = self.sampler is None or e in self.sampler.uses
+        does not take a register throughout the loops of a core that has no use for it."""
+        wanted = self.core is None or e in self.core.uses
         return self.depths[e] == 0 and wanted
 
     def _statements(self, chosen: Callable[[Expr], bool], masked: bool) -> Iterator[str]:
@@ -191,8 +193,8 @@ class Writer:
                 yield from self.assign(e, masked)
 
     def _points(self, masked: bool) -> Iterator[str]:
-        if self.sampler is not None:
-            yield from self.sampler.lines()
+        if self.core is not None:
+            yield from self.core.lines()
         yield from self._statements(lambda e: not self._is_outer(e), masked)
         for point, k, value in self.stores:
             access = self.spec.stores[k]
@@ -210,9 +212,9 @@ class Writer:
             yield from _fmod(name, e, *map(self.typed, e.args))
         elif e.op == "stepped":
             yield from _stepped(name, *map(self.typed, e.args))
-        elif e.op == "sample":
-            assert self.sampler is not None
-            yield f"{name} = {self.sampler.name(e)}"
+        elif e.op == "core":
+            assert self.core is not None
+            yield f"{name} = {self.core.name(e)}"
         elif e.op in ("load", "lookup", "fetch"):
             yield f"{name} = {self._load(e, masked)}"
         elif e.op in ("window", "index"):

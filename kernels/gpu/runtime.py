@@ -39,13 +39,12 @@ Array = np.ndarray[Any, Any]
 # 528 and .56 at 1024).
 FLAT_BLOCK = 1024
 UNROLLED_BLOCK = 512
-# One pixel for each thread where positions are computed: resize + 3 channels takes 40 registers at
-# 128 points, 53 at 256 and 96 at 512 (modelled occupancy on sm_90 .75, .56, .31), a bilinear warp
-# 32, 48 and 72 (1.0, .63, .44). Random numbers take many, too: normal noise on three channels 58
-# at 128 points, and 100 at 512.
+# One pixel for each thread where positions are computed: a bilinear warp takes 32 registers at 128
+# points, 48 at 256 and 72 at 512 (modelled occupancy on sm_90 1.0, .63, .44). Random numbers take
+# many, too: normal noise on three channels 58 at 128 points, and 100 at 512.
 COMPUTED_BLOCK = 128
 NUM_WARPS = 4
-# The interpreter takes milliseconds per program whatever its size (FACTS.md): it gets large ones.
+# The interpreter takes milliseconds per program whatever its size: it gets large ones.
 SIMULATED_BLOCK = 65536
 # Samples of one size that fill less than this part of a program share programs.
 PACKED_FILL = 0.5
@@ -167,7 +166,9 @@ class GpuKernel:
         constants = dict(zip(names, (block, *variant)))
         source = ASTSource(self.jit, signature, constants)
         # Contraction to fma would change bits.
-        options = {"num_warps": num_warps, "enable_fp_fusion": False, **_limits(self.spec)}
+        options = {"num_warps": num_warps, "enable_fp_fusion": False}
+        if self.spec.core is not None:
+            options |= self.spec.core.gpu_renderer().options(self.spec)
         with _interpreting, triton.knobs.cache.scope():
             if triton.knobs.getenv("TRITON_CACHE_DIR") is None:
                 triton.knobs.cache.dir = str(self.source_path.parent / "triton")
@@ -187,8 +188,8 @@ class GpuKernel:
         tiles_per_row = -(-largest // block)
         if count == 1 or bool((sizes == largest).all()):
             small = not self.spec.loop_axes or (count > 1 and largest < PACKED_FILL * block)
-            # taps are counted per sample: a program must not span several
-            if small and self.spec.sampler is None:
+            # a core works with numbers of one sample: a program must not span several
+            if small and self.spec.core is None:
                 grid, positions = "packed", count * largest + block
                 programs = -(-count * largest // block)
             else:
@@ -237,15 +238,12 @@ class GpuKernel:
         return reach
 
 
-def _limits(spec: KernelSpec) -> dict[str, int]:
-    """Registers for kernels that interpolate volumes: left to itself ptxas takes 72 and spills 8 to
-    24 bytes of most; told that there are enough, it takes 80 and spills none."""
-    return {"maxnreg": 128} if spec.sampler is not None and len(spec.sampler.axes) == 3 else {}
-
-
 def block_of(spec: KernelSpec) -> int:
     """Points of one program on a real GPU."""
-    if spec.sampler is not None or any(e.op in ("fetch", "call") for e in walk(spec.values)):
+    own = None if spec.core is None else spec.core.gpu_renderer().block
+    if own is not None:
+        return own
+    if any(e.op in ("fetch", "call") for e in walk(spec.values)):
         return COMPUTED_BLOCK
     return FLAT_BLOCK if len(spec.static_points) == 1 else UNROLLED_BLOCK
 

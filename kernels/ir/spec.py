@@ -11,17 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, product
 
-from . import dtypes as dt
+from .core import Column, Core
 from .dtypes import DType
 from .expr import Expr, const, rewrite, walk
-from .taps import CELLS
-
-Column = tuple[str | int, ...]
-# What the table tells of each interpolated dimension.
-TAPS = ("step", "at", "n", "in", *CELLS)
-GROUP = 8  # pixels that CPU kernels interpolate together
-BAND_ROWS = 8  # rows of an image whose columns they sum up together (cpu/native/band_sums.py),
-BAND_COLUMNS = 160  # and columns that are turned over for that at a time: 15 KB of 3 channels
+from .rewrites import fold
 
 
 @dataclass(frozen=True)
@@ -46,32 +39,6 @@ class Index:
     identity: bool
 
 
-# Further parts of a CPU kernel's scratch memory, by the number of interpolated dimensions: rows
-# that are kept where columns are summed up first, and one part of a sum along two dimensions.
-SCRATCH = {1: (), 2: ("kept", "ring", "band"), 3: ("kept", "ring", "part")}
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """A value interpolated along up to three dimensions, each by itself: a weighted sum over a few
-    neighbours (taps) along one of them of sums along the next, in an order told by the table.
-
-    The table tells, for every dimension, which neighbours and with what weights (ir/taps.py).
-    `value` is what one tap reads: an expression over loads whose strides go on behind the output
-    axes, one more for each interpolated dimension.
-    """
-
-    value: Expr
-    axes: tuple[int | None, ...]  # output axis that each interpolated dimension follows
-    # Channels interpolated together: their position is one more behind the taps'. 0: the value at
-    # hand is one number.
-    channels: int = 0
-
-    @property
-    def lanes(self) -> int:
-        return max(self.channels, 1)
-
-
 @dataclass(frozen=True)
 class KernelSpec:
     """Loops over an output domain; each point computes `values` and stores them."""
@@ -83,7 +50,8 @@ class KernelSpec:
     values: tuple[Expr, ...]
     windows: tuple[tuple[int, ...], ...] = ()  # axes tested by each window
     indices: tuple[Index, ...] = ()
-    sampler: Sampler | None = None  # what a `sample` leaf stands for
+    core: Core | None = None  # what a `core` leaf stands for
+    is_tabulated: bool = False  # see tabulate.py
 
     @property
     def rank(self) -> int:
@@ -96,10 +64,10 @@ class KernelSpec:
 
     @cached_property
     def loop_axes(self) -> tuple[int, ...]:
-        """Axes that become loops, outermost first; those along which we interpolate innermost."""
+        """Axes that become loops, outermost first; those that the core follows innermost."""
         axes = [a for a, n in enumerate(self.extents) if n is None]
-        sampled = [a for a in self.sampler.axes if a is not None] if self.sampler else []
-        return (*(a for a in axes if a not in sampled), *sampled)
+        followed = [a for a in self.core.axes if a is not None] if self.core else []
+        return (*(a for a in axes if a not in followed), *followed)
 
     @cached_property
     def static_points(self) -> tuple[dict[int, int], ...]:
@@ -128,9 +96,8 @@ class KernelSpec:
         for i, ix in enumerate(self.indices):
             if not ix.identity:
                 names += [("step", i), ("offset", i)]
-        if self.sampler:
-            names += [(f"tap_{what}", k) for k in range(len(self.sampler.axes)) for what in TAPS]
-            names += [("scratch",), *(("area", name) for name in self.sampler_areas)]
+        if self.core:
+            names += self.core.columns()
         return {name: k for k, name in enumerate(names)}
 
     def at_point(self, point: dict[int, int]) -> tuple[Expr, ...]:
@@ -141,9 +108,9 @@ class KernelSpec:
                 pinned = self._pins(e.attr, point)
                 if e.op == "bilinear":
                     return self._lane(e, tuple(memo[a] for a in e.args), pinned)
-            elif e.op == "sample":
+            elif e.op == "core":
                 kind, number = e.attr
-                return Expr("sample", e.dtype, (), point[number] if kind == "axis" else number)
+                return Expr("core", e.dtype, (), point[number] if kind == "axis" else number)
             elif e.op == "window":
                 pinned = tuple((a, k) for a, k in point.items() if a in self.windows[e.attr])
             elif e.op == "index":
@@ -181,20 +148,11 @@ class KernelSpec:
         slots = {e.attr for e in walk(self.values) if e.op == "bilinear"}
         return not any(self.loads[slot].strides[a] != 0 for slot in slots for a in inner)
 
-    # -- the sampler ---------------------------------------------------------------------------
-
     @cached_property
-    def sampler_loads(self) -> tuple[Access, ...]:
-        assert self.sampler is not None
-        return tuple(self.loads[e.attr] for e in walk([self.sampler.value]) if e.op == "load")
-
-    @property
-    def sampler_areas(self) -> tuple[str, ...]:
-        """Parts of the scratch memory of a CPU kernel."""
-        assert self.sampler is not None
-        dims = range(len(self.sampler.axes))
-        own = (f"{what}_{k}" for k in dims for what in ("first", "weight"))
-        return (*own, "sums", "line", *SCRATCH[len(dims)])
+    def core_loads(self) -> tuple[Access, ...]:
+        """Operands that the core reads."""
+        assert self.core is not None
+        return tuple(self.loads[e.attr] for e in walk([self.core.value]) if e.op == "load")
 
     def depth(self, e: Expr, depths: dict[Expr, int]) -> int:
         """How many loops (from outside) a pinned expression depends on."""
@@ -207,28 +165,12 @@ class KernelSpec:
         elif e.op == "index":
             axis = self.indices[e.attr[0]].axis
             own = self._depth_of({axis} if axis is not None else set())
-        elif e.op == "sample" or (e.op == "lane" and not e.args):
+        elif e.op == "core":
+            assert self.core is not None
+            own = self.core.depth(len(self.loop_axes))
+        elif e.op == "lane" and not e.args:
             own = len(self.loop_axes)
         return max([own, *(depths[a] for a in e.args)])
 
     def _depth_of(self, axes: set[int]) -> int:
         return max((d + 1 for d, a in enumerate(self.loop_axes) if a in axes), default=0)
-
-
-def fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
-    """Decides tests on constants now, so that no kernel makes them; None if there are none.
-
-    `memo` holds what the arguments of `e` have become.
-    """
-    args = [memo[a] for a in e.args]
-    if e.op == "eq" and all(a.op == "const" for a in args):
-        return const(args[0].attr == args[1].attr, e.dtype)
-    if e.op == "select" and args[0].op == "const":
-        return args[1] if args[0].attr else args[2]
-    if e.op == "inv" and e.dtype is dt.bool_ and args[0].op == "const":
-        return const(not args[0].attr, e.dtype)
-    if e.op in ("and", "or") and e.dtype is dt.bool_:
-        for known, other in (args, args[::-1]):
-            if known.op == "const":
-                return other if known.attr == (e.op == "and") else known
-    return None

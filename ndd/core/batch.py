@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 
 from ..fusion.graph import build
-from ..fusion.graph.node import Array, Node, Shapes, Storage, source
-from ..fusion.run.execution import release_inputs
-from ..fusion.run.opaque import as_array, compute
-from ..fusion.run.pipeline import allocate
+from ..fusion.graph.node import Node, source
+from ..fusion.graph.shapes import Array, Shapes
+from ..fusion.graph.storage import Storage, allocate, as_array
 from ..kernels.ir.dtypes import DType
 from ..kernels.ir.dtypes import dtype as as_dtype
 from ..loop.replay import note_export
@@ -52,7 +51,7 @@ class Batch(Handle):
         if data is None:
             raise ValueError("Batch: no tensors given")
         self._node = batch_node(data, dtype, device, layout, copy)
-        self._node.handle = weakref.ref(self)
+        self._node.result.handle = weakref.ref(self)
 
     @staticmethod
     def broadcast(sample: Any, batch_size: int, device: Any = None, dtype: Any = None) -> Batch:
@@ -130,8 +129,8 @@ class Batch(Handle):
             Pad samples of differing shapes with zeros.
         """
         node = self._node
-        if node.export is not None and not copy:
-            tensor, node.export = node.export, None
+        if node.result.export is not None and not copy:
+            tensor, node.result.export = node.result.export, None
             return tensor
         if node.device is None and node.shapes.uniform:
             evaluate_node(node)
@@ -204,9 +203,9 @@ def _choose(node: Node, indices: Array, op: str, batch: bool = True) -> Any:
     chosen = build.choose(op, node, indices, batch)
     if node.storage is not None:
         # only addresses are picked: nothing to run, and external memory stays shared
-        chosen.storage = compute(chosen, [node], None)
-        chosen.context = node.context
-        release_inputs(chosen)
+        kind = chosen.definition.kind
+        chosen.result.deliver(kind.compute(chosen, [node], None))
+        chosen.result.context = node.result.context
     else:
         finish_call([chosen], False)
     return (Batch if batch else Tensor)._of(chosen)
@@ -221,8 +220,8 @@ def batch_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: boo
         return finished(second_node(data._node, layout, copy), kind, device)
     if isinstance(data, Tensor) or _is_array(data):
         node = _split(tensor_node(data, kind, device, None, copy))
-        node.layout = convert.check_layout(layout, node.rank) or node.layout
-        return node
+        wanted = convert.check_layout(layout, node.rank)
+        return node.like(layout=wanted) if wanted else node
     if isinstance(data, (str, bytes, dict)) or not isinstance(data, Iterable):
         raise TypeError(f"a Batch is made from a sequence of tensors, got {type(data).__name__}")
     if _is_scalars(data):
@@ -300,7 +299,7 @@ def _join(samples: list[Tensor], layout: str | None, copy: bool) -> Node:
     )
     storage.readonly = any(s.readonly for s in stored)
     node = source(storage, shapes, first.dtype, layout, True, first.device)
-    node.context = first.context
+    node.result.context = first.result.context
     return second_node(node, None, copy=True) if copy else node
 
 
@@ -324,7 +323,7 @@ def _split(node: Node) -> Node:
     result.readonly = storage.readonly
     layout = node.layout[1:] if node.layout else None
     split = source(result, rows, node.dtype, layout or None, True, node.device)
-    split.context = node.context
+    split.result.context = node.result.context
     return split
 
 
@@ -354,13 +353,13 @@ def dense_tensor(batch: Batch, pad: bool, copy: bool | None) -> Tensor:
         )
         joined.readonly = storage.readonly
         result = source(joined, Shapes(rows), node.dtype, layout, False, node.device)
-        result.context = node.context
+        result.result.context = node.result.context
         return Tensor._of(result)
     if copy is False:
         raise ValueError("the samples do not lie one after the other in memory: a copy is needed")
     if node.device is not None:
         packed = build.copy("copy", node)
-        packed.context = node.context
+        packed.result.context = node.result.context
         evaluate_node(packed)
         return dense_tensor(Batch._of(packed), pad, None)
     result = source(allocate(Shapes(rows), node.dtype.bytes), Shapes(rows), node.dtype, layout)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..fusion.graph import build
-from ..fusion.graph.node import Array, Node, Shapes
+from ..fusion.graph.node import Definition, Node
+from ..fusion.graph.shapes import Array, Shapes
 from ..kernels.common import trace
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir import expr as ex
@@ -35,7 +36,7 @@ def call(
         if batch_size is None and device is None and op.kind == "pointwise":
             node = _repeated(op, inputs, others)
             if node is not None:
-                node.site = user_site()
+                node.result.site = user_site()
                 storage = node.inputs[0].storage
                 finish_call([node], storage is not None and storage.external)
                 return (Batch if node.batch else Tensor)._of(node)
@@ -44,7 +45,7 @@ def call(
         site = user_site()
         external = False
         for node in nodes:
-            node.site = site
+            node.result.site = site
             external = external or _reads_external(node)
         finish_call(nodes, external)
     except Exception as error:
@@ -77,9 +78,9 @@ def _repeated(op: OpDef, inputs: Sequence[Any], others: Sequence[Any]) -> Node |
     if not isinstance(handle, Handle) or len(inputs) != 1:
         return None
     x = handle._node
-    if x.storage is None and x.context is not current_context():
+    if x.storage is None and x.result.context is not current_context():
         return None
-    if x.device is not None or x.error is not None or (op.layouts and x.layout is None):
+    if x.device is not None or x.result.error is not None or (op.layouts and x.layout is None):
         return None
     signature: list[Any] = [x.dtype, x.layout, x.rank]
     constants: list[Node] = []
@@ -103,18 +104,19 @@ def _repeated(op: OpDef, inputs: Sequence[Any], others: Sequence[Any]) -> Node |
     if known is None:
         node = _build(op, inputs, others, None, None)
         if node.inputs[0] is x:
-            op.known_calls[key] = (node.static, node.dtype, node.layout)
+            op.known_calls[key] = (node.definition.kind, node.dtype, node.layout)
         return node  # type: ignore[no-any-return]
     if op.needs_channels is not None:
         _check_data(op, x)
-    static, dtype, layout = known
-    return Node(op.name, static, (x, *constants), x.shapes, dtype, layout, x.batch)
+    kind, dtype, layout = known
+    definition = Definition(kind, (x, *constants))
+    return Node(op.name, definition, x.shapes, dtype, layout, x.batch)
 
 
 def wrap(node: Node) -> Any:
     """The handle of a new node."""
-    if node.handle is not None:
-        live = node.handle()
+    if node.result.handle is not None:
+        live = node.result.handle()
         if live is not None:
             return live
     return (Batch if node.batch else Tensor)._of(node)
@@ -127,7 +129,7 @@ def _reads_external(node: Node) -> bool:
         if n.storage is not None:
             if n.storage.external:
                 return True
-        elif n.handle is None:  # made by this call
+        elif n.result.handle is None:  # made by this call
             stack.extend(n.inputs)
     return False
 
@@ -278,12 +280,11 @@ def _const_on(node: Node, ordinal: int) -> Node:
     found = _gpu_consts.get(key)
     if found is None or found[0] is not node:
         moved = build.transfer(node, ordinal)
-        moved.context = current_context()
+        moved.result.context = current_context()
         evaluate_node(moved)
-        moved.op = "const"
         if len(_gpu_consts) > 8192:
             _gpu_consts.clear()
-        found = _gpu_consts[key] = (node, moved)
+        found = _gpu_consts[key] = (node, moved.like(op="const"))
     return found[1]
 
 
@@ -420,7 +421,7 @@ def on_host(node: Node) -> Node:
     evaluate_argument(node)
     if node.device is not None:
         node = build.transfer(node, None)
-        node.context = current_context()
+        node.result.context = current_context()
         evaluate_argument(node)
     return node
 
@@ -564,9 +565,9 @@ def _pointwise(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: i
             _check_vector(p, v, x, channel)
     statics = tuple(arguments[p.name] for p in op.statics)
     key = (op.name, present, statics)
-    node = build.pointwise(op.name, _run_body, [*nodes, *given], axes, shapes, x.layout, key)
-    node.batch = count is not None
-    return node
+    batch = count is not None
+    inputs = [*nodes, *given]
+    return build.pointwise(op.name, _run_body, inputs, axes, shapes, x.layout, key, batch)
 
 
 def _check_vector(p: Param, v: Node, x: Node, channel: tuple[int, ...]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..fusion.graph.node import Array, Node, Shapes, Storage, source
-from ..fusion.run.opaque import array_at, as_array
-from ..fusion.run.pipeline import allocate
+from ..fusion.graph.node import Node, source
+from ..fusion.graph.shapes import Array, Shapes
+from ..fusion.graph.storage import Storage, allocate, array_at, as_array
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
 
@@ -161,8 +161,9 @@ def _first_leaf(data: Any) -> Any:
 
 
 def wrap_arrays(
-    arrays: Sequence[Array], dtype: DType, layout: str | None, batch: bool, external: bool
-) -> Node:
+    arrays: Sequence[Array], dtype: DType, layout: str | None, batch: bool, external: bool,
+    source_info: Any = None,
+) -> Node:  # fmt: skip
     """A node over existing host memory, without a copy."""
     rank = arrays[0].ndim
     shapes = Shapes.of([a.shape for a in arrays], rank)
@@ -174,16 +175,19 @@ def wrap_arrays(
     strides = None
     item = dtype.bytes
     if not all(a.flags.aligned for a in arrays):
-        return wrap_arrays([a.copy() for a in arrays], dtype, layout, batch, external)
+        copies = [a.copy() for a in arrays]
+        return wrap_arrays(copies, dtype, layout, batch, external, source_info)
     if not all(a.flags.c_contiguous for a in arrays):
         if any(s % item for a in arrays for s in a.strides):
-            return wrap_arrays([a.copy() for a in arrays], dtype, layout, batch, external)
+            copies = [a.copy() for a in arrays]
+            return wrap_arrays(copies, dtype, layout, batch, external, source_info)
         strides = np.array([[s // item for s in a.strides] for a in arrays], np.int64)
         strides = strides.reshape(len(arrays), rank)
     dense = len(arrays) == 1 and strides is None
     storage = Storage(addresses, list(arrays), strides, dense, external)
     storage.readonly = not all(a.flags.writeable for a in arrays)
-    return source(storage, shapes, dtype, check_layout(layout, rank), batch)
+    layout = check_layout(layout, rank)
+    return source(storage, shapes, dtype, layout, batch, source_info=source_info)
 
 
 def batch_node(rows: Array, dtype: DType) -> Node:
@@ -264,6 +268,4 @@ def _fit(value: Any, dtype: DType) -> Any:
 
 def const_array(array: Array, dtype: DType) -> Node:
     """An array as a constant node, with memory of its own."""
-    node = copy_arrays([array], dtype, None, batch=False)
-    node.op = "const"
-    return node
+    return copy_arrays([array], dtype, None, batch=False).like(op="const")

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from ..fusion.graph.node import Site
-from ..fusion.graph.sites import at_site
+from ..fusion.graph.sites import Site, at_site
 
 _HERE = Path(__file__).parents[1]
 # fusion and kernels are symlinks: their files have two paths

@@ -54,7 +54,7 @@ def finish_call(nodes: list[Node], read_external: bool) -> None:
     executor = executor_of(context)
     for node in nodes:
         _finish_elsewhere(node, context)
-        node.context = context
+        node.result.context = context
     if mode is _EAGER and not read_external:
         for node in nodes:
             executor.submit(node)
@@ -70,9 +70,9 @@ def _finish_elsewhere(node: Node, context: EvalContext) -> None:
     stack = list(node.inputs)
     while stack:
         n = stack.pop()
-        if n.context is context:
+        if n.result.context is context:
             continue
-        if n.context is not None:
+        if n.result.context is not None:
             evaluate_node(n)
             if n.device is not None:
                 _wait_for_stream(n, context)
@@ -84,26 +84,26 @@ def _wait_for_stream(node: Node, context: EvalContext) -> None:
     """Wait until a value that another stream writes is there."""
     from ..runtime.gpu_runtimes import runtime_of
 
-    other = runtime_of(node.context, node.device)
+    other = runtime_of(node.result.context, node.device)
     if other is not runtime_of(context, node.device):
         other.synchronize()
 
 
 def evaluate_node(node: Node) -> None:
     """Make sure that a node has its value."""
-    if node.origin is not None:
-        recording, ref = node.origin
+    if node.result.origin is not None:
+        recording, ref = node.result.origin
         recording.read.add(ref)
     if node.storage is None:
-        if node.error is not None:
-            raise node.error.with_traceback(None)
-        executor_of(node.context or current_context()).evaluate(node)
+        if node.result.error is not None:
+            raise node.result.error.with_traceback(None)
+        executor_of(node.result.context or current_context()).evaluate(node)
 
 
 def evaluate_argument(node: Node) -> None:
     """Make sure that a node has its value, which a call needs as a number."""
-    if node.storage is None and node.error is None:
-        executor_of(node.context or current_context()).evaluate_argument(node)
+    if node.storage is None and node.result.error is None:
+        executor_of(node.result.context or current_context()).evaluate_argument(node)
     evaluate_node(node)
 
 
@@ -111,17 +111,17 @@ def input_of(handle: Handle) -> Node:
     """The node of a handle that is an input of a call: what failed raises here."""
     node = handle._node
     if node.storage is None:
-        if node.error is not None:
-            raise node.error
+        if node.result.error is not None:
+            raise node.result.error
         # what another thread's executor owns is finished there first
-        if node.context is not None and node.context is not current_context():
+        if node.result.context is not None and node.result.context is not current_context():
             evaluate_node(node)
     return node
 
 
 def lock_of(node: Node) -> AbstractContextManager[Any]:
     """Held while the graph around a node is looked at: no executor changes it meanwhile."""
-    return executor_of(node.context or current_context())._running
+    return executor_of(node.result.context or current_context())._running
 
 
 def synchronize(nodes: list[Node]) -> None:
@@ -130,7 +130,7 @@ def synchronize(nodes: list[Node]) -> None:
         if node.device is not None:
             from ..runtime.gpu_runtimes import runtime_of
 
-            runtime_of(node.context, node.device).synchronize()
+            runtime_of(node.result.context, node.device).synchronize()
 
 
 class Handle(Operators):
@@ -143,7 +143,7 @@ class Handle(Operators):
     def _of(cls: type[Self], node: Node) -> Self:
         handle = object.__new__(cls)
         handle._node = node
-        node.handle = weakref.ref(handle)
+        node.result.handle = weakref.ref(handle)
         return handle
 
     @property

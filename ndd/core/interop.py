@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..fusion.graph.node import Array, Node, Shapes, Storage, source
-from ..fusion.run.opaque import as_array
+from ..fusion.graph.node import Node, source
+from ..fusion.graph.shapes import Array, Shapes
+from ..fusion.graph.storage import Storage, as_array
 from ..kernels.gpu.env import simulating
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
@@ -89,7 +90,7 @@ def gpu_dlpack(node: Node, stream: Any, kwargs: dict[str, Any]) -> Any:
     from ..runtime.gpu_runtimes import runtime_of
 
     if stream != -1:
-        ours = runtime_of(node.context, node.device).stream
+        ours = runtime_of(node.result.context, node.device).stream
         consumer = cupy.cuda.ExternalStream(0 if stream in (None, 0, 1) else int(stream))
         event = cupy.cuda.Event(disable_timing=True)
         event.record(cupy.cuda.ExternalStream(ours.handle))
@@ -118,7 +119,7 @@ def cuda_array_interface(node: Node) -> dict[str, Any]:
         "typestr": node.dtype.np.str,
         "data": (int(node.storage.addresses[0]), False),
         "strides": None if strides is None else tuple(int(s) * item for s in strides[0]),
-        "stream": runtime_of(node.context, node.device).stream.handle or 1,
+        "stream": runtime_of(node.result.context, node.device).stream.handle or 1,
     }
 
 

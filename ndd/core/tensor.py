@@ -9,7 +9,7 @@ import numpy as np
 
 from ..fusion.graph import build
 from ..fusion.graph.node import Node, source
-from ..fusion.run.opaque import as_array
+from ..fusion.graph.storage import as_array
 from ..kernels.ir import dtypes as dt
 from ..runtime.context import current_context
 from . import convert
@@ -47,7 +47,7 @@ class Tensor(Handle):
         if data is None:
             raise ValueError("Tensor: no data given")
         self._node = tensor_node(data, dtype, device, layout, copy)
-        self._node.handle = weakref.ref(self)
+        self._node.result.handle = weakref.ref(self)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -203,16 +203,14 @@ def tensor_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: bo
 def second_node(node: Node, layout: str | None, copy: bool) -> Node:
     """A node for one more handle on a value: its memory or a copy, under a new layout if given."""
     wanted = convert.check_layout(layout, node.rank) or node.layout
-    if node.storage is None and node.context is not current_context():
+    if node.storage is None and node.result.context is not current_context():
         evaluate_node(node)
     if copy:
-        copied = build.copy("copy", node)
-        copied.layout = wanted
-        return _queued(copied, node)
+        return _queued(build.copy("copy", node, wanted), node)
     if node.storage is None:
         return _queued(build.relabel("tensor", node, wanted), node)
     twin = source(node.storage, node.shapes, node.dtype, wanted, node.batch, node.device)
-    twin.context = node.context
+    twin.result.context = node.result.context
     return twin
 
 

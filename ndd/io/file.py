@@ -80,8 +80,8 @@ def read(
             where = f" (sample {i})" if is_batch else ""
             text = f"io.file.read: cannot read {os.fsdecode(path)!r}{where}: {reason}"
             raise type(error)(f"{text} (called at {site})") from error
-    node = convert.wrap_arrays(arrays, dt.uint8, None, is_batch, external=False)
-    node.source_info = [os.fsdecode(p) for p in paths]
+    names = [os.fsdecode(p) for p in paths]
+    node = convert.wrap_arrays(arrays, dt.uint8, None, is_batch, external=False, source_info=names)
     if is_batch:
         if batch_size not in (None, len(paths)):
             raise ValueError(

@@ -21,7 +21,8 @@ import numpy as np
 from ..core.convert import dense_array
 from ..core.errors import user_site
 from ..core.interop import array_to_torch
-from ..fusion.graph.node import Decode, Node, Site
+from ..fusion.graph.node import Node
+from ..fusion.graph.sites import Site
 from ..kernels.ir.dtypes import DType
 from ..runtime.context import EvalContext, EvalMode, current_context, current_mode, is_current
 from ..runtime.device import Device
@@ -99,8 +100,8 @@ def frozen(value: Any, recording: Recording) -> Any:
     """An argument as it is recorded."""
     node = getattr(value, "_node", None)
     if isinstance(node, Node):
-        if node.origin is not None and node.origin[0] is recording:
-            return node.origin[1]
+        if node.result.origin is not None and node.result.origin[0] is recording:
+            return node.result.origin[1]
         if node.storage is None or node.storage.external:
             raise UnrepeatableError
         return Constant(node)
@@ -231,8 +232,10 @@ class Recording:
     def mark(self, call: int, nodes: Iterable[Node | None]) -> None:
         """Note on nodes which call made them: the first one, if others return them, too."""
         for k, node in enumerate(nodes):
-            if node is not None and (node.origin is None or node.origin[0] is not self):
-                node.origin = (self, Ref(call, k))
+            if node is not None and (
+                node.result.origin is None or node.result.origin[0] is not self
+            ):
+                node.result.origin = (self, Ref(call, k))
 
     def add(self, function: Callable[..., Any], arguments: tuple[Any, ...], result: Any) -> None:
         from ..core.handle import Handle
@@ -264,23 +267,24 @@ class Recording:
         """Make the tensors that the caller will ask for: what torch and NumPy do for that is a
         fifth of all that a small batch costs the caller, whose caches are cold (70 of 400 µs)."""
         for node in nodes:
-            is_asked_for = node.origin is not None and node.origin[1] in self.exported
+            is_asked_for = node.result.origin is not None and node.result.origin[1] in self.exported
             if is_asked_for and node.storage is not None and node.shapes.uniform:
                 whole = dense_array(node)
                 if whole is not None:
-                    node.export = array_to_torch(whole, node.dtype, False)
+                    node.result.export = array_to_torch(whole, node.dtype, False)
 
 
 def note_export(node: Node) -> None:
     """The caller makes a tensor of torch of a value in host memory."""
-    if node.origin is not None:
-        recording, ref = node.origin
+    if node.result.origin is not None:
+        recording, ref = node.result.origin
         recording.exported.add(ref)
 
 
 def _is_work(node: Node) -> bool:
     volume = int(node.shapes.volumes.sum()) * node.dtype.bytes
-    return isinstance(node.static, Decode) or volume >= WORTHWHILE_BYTES
+    is_long = node.kind is not None and node.kind.takes_long
+    return is_long or volume >= WORTHWHILE_BYTES
 
 
 def _refs(kept: Any) -> Iterator[Ref]:
@@ -347,7 +351,7 @@ class Replay:
                 return
             nodes = [h._node for h in (result if isinstance(result, tuple) else (result,))]
             for node in nodes:
-                node.site = call.site
+                node.result.site = call.site
             self._draws.append(None if rng is None or before is None else (before, rng.get_state()))
             self._add(k, nodes)
 

@@ -17,7 +17,8 @@ from ..core.batch import Batch
 from ..core.errors import user_site
 from ..core.suggestions import with_options_of
 from ..core.tensor import Tensor
-from ..fusion.graph.node import Array, Node
+from ..fusion.graph.node import Node
+from ..fusion.graph.shapes import Array
 from ..kernels.ir.dtypes import DType
 from ..loop.replay import Recording
 from .epoch import Bad, Epoch, Run, Sample, Samples, Sources, Table, read_sample
@@ -328,9 +329,8 @@ class Reader:
             nodes = [
                 self._output(k, [s[k] for s in samples], batch) for k in range(len(self.outputs))
             ]
-        for node in nodes:
-            node.source_info = names
-        return tuple((Batch if batch else Tensor)._of(node) for node in nodes)
+        handle = Batch if batch else Tensor
+        return tuple(handle._of(node.like(source_info=names)) for node in nodes)
 
     def _output(self, k: int, arrays: list[Array], batch: bool) -> Node:
         """One of the outputs."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..fusion.graph.node import Array, Storage
-from ..fusion.run.pipeline import address_of
+from ..fusion.graph.shapes import Array
+from ..fusion.graph.storage import Storage, address_of
 from ..kernels.common.buffers import POOL
 
 # Files that are open at a time, and share a block of memory: a process may open 1024 or so.

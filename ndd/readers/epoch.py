@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from ..fusion.graph.node import Array, Node
+from ..fusion.graph.node import Node
+from ..fusion.graph.shapes import Array
 from ..kernels.common import trace
 from ..loop.lookahead import Lookahead
 from ..loop.replay import Recording, Tape

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..core import convert
-from ..fusion.graph.node import Array, Node, Shapes, Storage, source
+from ..fusion.graph.node import Node, source
+from ..fusion.graph.shapes import Array, Shapes
+from ..fusion.graph.storage import Storage
 from ..kernels.ir import dtypes as dt
 from . import listing
 from .base import Reader

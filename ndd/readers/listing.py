@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..fusion.graph.node import Array
+from ..fusion.graph.shapes import Array
 from .names import Names
 
 # Names that exist as Python objects at a time: a line of a list takes some 400 bytes then.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..fusion.graph.node import Array
+from ..fusion.graph.shapes import Array
 from ..kernels.ir import philox
 
 WORDS_PER_CALL = 7

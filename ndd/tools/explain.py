@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ..core.handle import Handle, lock_of
-from ..fusion.graph.node import Alias, Samples, Shapes, Site, View
-from ..fusion.plan.planner import KernelStep, OpaqueStep, Plan, Step, plan_for
+from ..fusion.graph.shapes import Shapes
+from ..fusion.graph.sites import Site
+from ..fusion.plan.planner import PLANNER
 from ..fusion.plan.program import Facts, Program, Report, collect
-from ..fusion.plan.regions import regions_of
+from ..fusion.plan.steps import KernelStep, Plan, Step
 from ..fusion.run.binder import Binder
 from ..fusion.run.executor import fusion_enabled
+from ..fusion.run.regions import regions_of
 from ..kernels.common.disk_cache import cache_dir
 from ..kernels.cpu.runtime import kernel_file
 from ..kernels.ir.spec import KernelSpec
@@ -161,11 +163,13 @@ def explain(*values: Any) -> Explanation:
             raise TypeError(f"explain: wanted a Tensor or a Batch, got {type(v).__name__}")
     nodes = [v._node for v in values]
     with lock_of(nodes[0]):
-        if len(nodes) == 1 and nodes[0].storage is not None and nodes[0].report is not None:
-            return describe(nodes[0].report)
+        if len(nodes) == 1 and nodes[0].storage is not None and nodes[0].result.report is not None:
+            return describe(nodes[0].result.report)
         program = collect(nodes)
-        plan, _ = plan_for(program, fusion_enabled())
-        binder = Binder(program.nodes, [n.storage for n in program.nodes], lambda _: 0)
+        plan, _ = PLANNER.plan_for(program, fusion_enabled())
+        binder = Binder(
+            program.nodes, [n.storage for n in program.nodes], lambda _array, _device: 0
+        )
         return describe(program.report(plan, regions_of(plan.regional, binder)), program)
 
 
@@ -177,14 +181,14 @@ def describe(report: Report, program: Program | None = None) -> Explanation:
     pending = [p for p, v in enumerate(values) if not v.is_input]
     texts = [f"{values[p].op} {values[p].text}" for p in pending]
     result = Explanation(texts, promises=promises, values=values)
-    sites = [n.site for n in program.nodes] if program is not None else []
+    sites = [n.result.site for n in program.nodes] if program is not None else []
     for step in plan.steps:
         group = _group(plan, step, values)
         group.lines = _lines(sites[p] for p in group.members) if sites else ()
         result.groups.append(group)
         result.fused_bytes += group.read_bytes + group.written_bytes
     for p in pending:
-        if not _only_renames(plan.statics[p]):
+        if p not in plan.renames:
             result.unfused_bytes += values[p].nbytes + _total(values, inputs[p])
     return result
 
@@ -207,11 +211,11 @@ def _group(plan: Plan, step: Step, values: list[Value]) -> Group:
     reads = tuple(dict.fromkeys(step.reads))
     reason = plan.keep.get(step.root, "")
     read, written = _moved(values, reads), _moved(values, step.writes)
-    if isinstance(step, OpaqueStep):
+    if not isinstance(step, KernelStep):
         op, whole = values[step.root].op, _total(values, step.writes)
         if written == whole:
             whole = 0
-        if _only_renames(plan.statics[step.root]):
+        if step.root in plan.renames:
             read = written = 0
         return Group("opaque", (op,), "", None, read, written, reason, step.writes,
                      members=(step.root,), reads=reads, whole_bytes=whole)  # fmt: skip
@@ -220,13 +224,8 @@ def _group(plan: Plan, step: Step, values: list[Value]) -> Group:
     source = cache_dir() / ("gpu" if on_gpu else "cpu") / f"{name}.py"
     ops = tuple(values[p].op for p in step.members)
     return Group("kernel", ops, name, source, read, written, reason, step.writes,
-                 not on_gpu and _tabulated(step), step.members, reads,
+                 step.spec.is_tabulated, step.members, reads,
                  spec=step.spec, on_gpu=on_gpu)  # fmt: skip
-
-
-def _only_renames(static: Any) -> bool:
-    """Whether an op gives other names to the same memory: no bytes move, fused or not."""
-    return isinstance(static, (Alias, Samples)) or (isinstance(static, View) and static.relabel)
 
 
 def _total(values: list[Value], positions: Sequence[int]) -> int:
@@ -245,12 +244,6 @@ def _chain(ops: Sequence[str]) -> str:
 def _lines(sites: Any) -> tuple[str, ...]:
     found: list[Site] = sorted({s for s in sites if s is not None})
     return tuple(map(str, found))
-
-
-def _tabulated(step: KernelStep) -> bool:
-    from ..kernels.cpu.render import is_tabulated
-
-    return is_tabulated(step.spec)
 
 
 def counted(number: int, what: str) -> str:

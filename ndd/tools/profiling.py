@@ -256,10 +256,10 @@ class Counters:
 
     @classmethod
     def now(cls) -> Counters:
-        from ..fusion.plan import planner as plan
+        from ..fusion.plan.planner import PLANNER
 
         return cls(
-            plan.plan_count, cpu_runtime.compile_count, gpu_runtime.compile_count,
+            PLANNER.count, cpu_runtime.compile_count, gpu_runtime.compile_count,
             gpu_runtime.launch_count,
         )  # fmt: skip
 

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.handle import Handle, lock_of
-from ..fusion.graph.node import Array, Node, Storage
-from ..fusion.plan.planner import KernelStep, Plan, make_plan
+from ..fusion.graph.node import Node
+from ..fusion.graph.shapes import Array
+from ..fusion.graph.storage import Storage
+from ..fusion.plan.planner import PLANNER
 from ..fusion.plan.program import Program, collect
-from ..fusion.plan.regions import regions_of
+from ..fusion.plan.steps import KernelStep, Plan
 from ..fusion.run.binder import Binder
 from ..fusion.run.executor import fusion_enabled
+from ..fusion.run.regions import regions_of
 from ..fusion.run.watch import lines_of
 from ..kernels.gpu import cubin
 from ..kernels.gpu.runtime import NUM_WARPS, GpuKernel, Launch, block_of
@@ -53,8 +56,6 @@ GPUS = {
         Gpu("RTX 5090", 120, 1792, 104.8),
     )
 }
-# Finding the weight and the pixel of a tap: arithmetic in `_tap_weight` of gpu/separable.py.
-TAP_OPERATIONS = 16
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def kernel_report(*values: Any, gpu: str = "H100") -> KernelReport:
         on_gpu = any(n.device is not None for n in program.nodes)
         if not on_gpu:
             program = _moved(program)
-        plan = make_plan(program, fusion_enabled())
+        plan = PLANNER.make_plan(program, fusion_enabled())
     return KernelReport(GPUS[gpu], tuple(_figures(plan, program, GPUS[gpu])))
 
 
@@ -181,15 +182,13 @@ def _pending(value: Any) -> Node:
 def _moved(program: Program) -> Program:
     """The same program as if its values were on a GPU: kernels are made for a device."""
     moved = copy.copy(program)
-    moved.nodes = [copy.copy(n) for n in program.nodes]
-    for node in moved.nodes:
-        node.device = 0
+    moved.nodes = [n.like(device=0) for n in program.nodes]
     return moved
 
 
 def _figures(plan: Plan, program: Program, gpu: Gpu) -> Iterable[KernelFigures]:
     nodes = program.nodes
-    binder = Binder(nodes, [_imagined(n) for n in nodes], lambda _device: 0)
+    binder = Binder(nodes, [_imagined(n) for n in nodes], lambda _array, _device: 0)
     made = program.report(plan, regions_of(plan.regional, binder)).made
     shapes = [made.get(p, n.shapes) for p, n in enumerate(nodes)]
     nbytes = [int(s.volumes.sum()) * n.dtype.bytes for s, n in zip(shapes, nodes, strict=True)]
@@ -224,12 +223,9 @@ def _operations(spec: KernelSpec, table: Array) -> int:
     """Arithmetic of a launch: expressions at every point, taps of an interpolation at each."""
     points = table[:, [spec.columns["n", a] for a in spec.loop_axes]].prod(axis=1)
     each = cost(*(value for at in spec.static_points for value in spec.at_point(at)))
-    if spec.sampler is None:
+    if spec.core is None:
         return int(points.sum()) * each
-    dimensions = range(len(spec.sampler.axes))
-    taps = table[:, [spec.columns["tap_count", k] for k in dimensions]].prod(axis=1)
-    tap = spec.sampler.lanes * (cost(spec.sampler.value) + 2) + TAP_OPERATIONS
-    return int((points * (each + taps * tap)).sum())
+    return int((points * (each + spec.core.operations(spec, table))).sum())
 
 
 def _widths(accesses: dict[int, int]) -> str:

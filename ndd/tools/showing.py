@@ -155,10 +155,12 @@ def _is_images(handle: Handle) -> bool:
 def is_coming(handle: Handle) -> bool:
     """Whether a value is there, is queued to be computed, or was fused through."""
     node = handle._node
-    if node.storage is not None or node.promise is not None or node.error is not None:
+    if node.storage is not None or node.result.promise is not None or node.result.error is not None:
         return True
     with lock_of(node):  # what is running now is done when we have it
-        queued = executor_of(node.context)._pending if node.context is not None else []
+        queued = (
+            executor_of(node.result.context)._pending if node.result.context is not None else []
+        )
         return node.storage is not None or any(n is node for n in queued)
 
 

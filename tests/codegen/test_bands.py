@@ -11,7 +11,7 @@ import pytest
 
 import ndd
 from ndd.kernels.cpu import runtime as cpu_runtime
-from ndd.kernels.cpu import separable as cpu_sampler
+from ndd.kernels.cpu.separable import SeparableLines
 from tests.helpers import arrays, forget_plans
 
 # Height and width before, size after: all of them sum up columns first.
@@ -33,7 +33,7 @@ SIZES = [
 def kernels_made_anew(monkeypatch: pytest.MonkeyPatch, in_bands: bool) -> Iterator[None]:
     with monkeypatch.context() as patch:
         if not in_bands:
-            patch.setattr(cpu_sampler.SamplerWriter, "_in_bands", lambda self: False)
+            patch.setattr(SeparableLines, "_in_bands", lambda self: False)
         patch.setattr(cpu_runtime, "_kernels", {})
         patch.setattr(cpu_runtime, "kernel_file", cpu_runtime.kernel_file.__wrapped__)
         forget_plans(patch)

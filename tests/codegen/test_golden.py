@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion.plan.planner import KernelStep, make_plan
+from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.plan.program import collect
+from ndd.fusion.plan.steps import KernelStep
 from ndd.kernels.cpu import render as cpu
 from ndd.kernels.gpu import render as gpu
 
@@ -39,7 +40,7 @@ PROGRAMS = {
 def spec_of(program):
     with ndd.EvalMode.deferred:
         node = program()._node
-        steps = make_plan(collect([node]), fuse=True).steps
+        steps = PLANNER.make_plan(collect([node]), fuse=True).steps
     assert len(steps) == 1 and isinstance(steps[0], KernelStep)
     return steps[0].spec
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 import ndd
-from ndd.fusion.plan.planner import KernelStep, plan_for
+from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.plan.program import collect
+from ndd.fusion.plan.steps import KernelStep
 from ndd.kernels.ir.spec import KernelSpec
 
 Program = Callable[[Any], Any]
@@ -154,5 +155,5 @@ def _planned(name: str) -> list[KernelSpec]:
     samples, layout, program = PROGRAMS[name]
     with ndd.EvalMode.deferred:
         out = program(ndd.batch(samples, layout=layout, device="gpu"))
-        plan, _ = plan_for(collect([out._node]), True)
+        plan, _ = PLANNER.plan_for(collect([out._node]), True)
     return [s.spec for s in plan.steps if isinstance(s, KernelStep) and s.device is not None]

@@ -13,8 +13,9 @@ import pytest
 
 import ndd
 from ndd.fusion.graph import build
-from ndd.fusion.plan import planner as plan
+from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.plan.program import collect
+from ndd.fusion.plan.steps import KernelStep
 from ndd.fusion.run import execution as run
 from ndd.fusion.run import pipeline
 from ndd.kernels.ir import dtypes as dt
@@ -104,8 +105,8 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def group(*values: Any) -> KernelSpec:
     """The spec of the only kernel that these values need."""
-    steps = plan.make_plan(collect([v._node for v in values]), True).steps
-    assert len(steps) == 1 and isinstance(steps[0], plan.KernelStep)
+    steps = PLANNER.make_plan(collect([v._node for v in values]), True).steps
+    assert len(steps) == 1 and isinstance(steps[0], KernelStep)
     return steps[0].spec
 
 
@@ -285,7 +286,7 @@ def test_samples_of_other_sizes_in_one_flush() -> None:
     # two unrelated results, batches of 3 and of 5: one program, two runs of kernels
     x, y = ragged(**F32), ragged([(2, 2, 3)] * 5, **F32)
     program = collect([(x * 2.0)._node, (y + 1.0)._node])
-    made = plan.make_plan(program, True)
+    made = PLANNER.make_plan(program, True)
     run.Run(made, program, ndd.ThreadPool(1), lambda _: None).execute()
     results = [program.nodes[p] for p in made.outputs]
     assert sorted(n.count for n in results) == [3, 5]

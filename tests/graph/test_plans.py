@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion.plan import passes
-from ndd.fusion.plan import planner as plan
+from ndd.fusion.plan import keep
+from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.plan.program import collect
 from ndd.kernels.cpu import runtime as cpu_runtime
 from tests.helpers import SHAPES, kernels, ragged
@@ -95,7 +95,7 @@ def test_without_fusion_every_op_is_a_group(
     assert all(len(g.ops) == 1 for g in found.groups)
 
 
-@pytest.mark.parametrize("length", [1, 2, 17, passes.MAX_GROUP_NODES])
+@pytest.mark.parametrize("length", [1, 2, 17, keep.MAX_GROUP_NODES])
 def test_long_chain_is_one_kernel(length: int) -> None:
     x = ragged(dtype=np.float32)
     for k in range(length):
@@ -105,7 +105,7 @@ def test_long_chain_is_one_kernel(length: int) -> None:
 
 def test_chain_beyond_the_limit_ends_with_a_reason() -> None:
     x = ragged(dtype=np.float32)
-    for _ in range(2 * passes.MAX_GROUP_NODES + 10):
+    for _ in range(2 * keep.MAX_GROUP_NODES + 10):
         x = x * 0.5
     found = ndd.explain(x)
     assert [len(g.ops) for g in found.groups] == [128, 128, 10]
@@ -165,9 +165,9 @@ def test_equal_arguments_by_chance_keep_their_places() -> None:
     # x*a + y*b must have the same plan whether or not a equals b
     x, y = ragged(seed=1), ragged(seed=2)
     different = ndd.explain(x * 2.0 + y * 3.0)
-    before = plan.plan_count
+    before = PLANNER.count
     alike = ndd.explain(x * 2.0 + y * 2.0)
-    assert plan.plan_count == before
+    assert PLANNER.count == before
     assert alike.kernels == different.kernels
 
 
@@ -220,7 +220,7 @@ def test_a_result_is_stored_before_all_of_its_readers() -> None:
     z = r - 1.0
     program = collect([v._node for v in (a, r, q, z)])
     made: set[int] = {p for p, n in enumerate(program.nodes) if n.storage is not None}
-    for step in plan.make_plan(program, True).steps:
+    for step in PLANNER.make_plan(program, True).steps:
         assert set(step.reads) <= made
         made |= set(step.writes)
     assert set(program.outputs) <= made
@@ -276,10 +276,10 @@ def test_other_sizes_and_values_have_the_same_plan() -> None:
         return ndd.explain(ndd.brightness(x, brightness=gain) * 2.0)
 
     first = program(SHAPES, 0.5, (3, 3))
-    before = plan.plan_count
+    before = PLANNER.count
     for shapes in ([(9, 9, 3)], [(3, 4, 3)] * 17, [(40, 60, 3), (3, 3, 3)]):
         assert program(shapes, 0.25 * len(shapes), (2, 3)).kernels == first.kernels
-    assert plan.plan_count == before
+    assert PLANNER.count == before
 
 
 def test_explain_refuses_other_things() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion.run import binder as bind
 from ndd.kernels.cpu import runtime as cpu_runtime
+from ndd.kernels.cpu.cores import Scratch, columns_of
 from tests.helpers import arrays
 
 
@@ -114,13 +114,14 @@ def test_only_the_needed_window_is_computed(monkeypatch: pytest.MonkeyPatch) -> 
         assert np.isfinite(np.asarray(window)).all()
 
     areas = []
-    sampler = bind.Binder._sampler
+    divide = Scratch.divide
 
-    def spy(self, rows, spec, *more) -> None:
-        sampler(self, rows, spec, *more)
-        areas.append(int(rows[0, spec.columns["area", "sums"]]))
+    def spy(self, table) -> int:
+        room = divide(self, table)
+        areas.append(int(table[0, columns_of(self._spec)["area", "sums"]]))
+        return room
 
-    monkeypatch.setattr(bind.Binder, "_sampler", spy)
+    monkeypatch.setattr(Scratch, "divide", spy)
     with ndd.EvalMode.deferred:
         small = ndd.resize(ndd.tensor(image, layout="HWC"), size=[32, 32])
         ndd.crop(small, crop=[4, 4]).evaluate()

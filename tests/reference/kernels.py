@@ -10,11 +10,13 @@ import ctypes
 
 import numpy as np
 
+from ndd.kernels.cpu.cores import columns_of
 from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir import expr as ex
 from ndd.kernels.ir.expr import Expr, walk
 from ndd.kernels.ir.interpreter import evaluate_all
-from ndd.kernels.ir.spec import TAPS, Access, KernelSpec
+from ndd.kernels.ir.separable import TAPS
+from ndd.kernels.ir.spec import Access, KernelSpec
 
 
 class ReferenceKernel:
@@ -25,7 +27,7 @@ class ReferenceKernel:
         self.name = "reference"
 
     def run(self, table: int, begin: int, end: int) -> int:
-        columns = self.spec.columns
+        columns = columns_of(self.spec)
         if len(columns) and end > begin:
             cells = (ctypes.c_int64 * (len(columns) * end)).from_address(table)
             rows = np.ctypeslib.as_array(cells).reshape(end, len(columns))
@@ -68,7 +70,7 @@ class ReferenceKernel:
                 env[e] = self._fetch(slot, row, {**position, **dict(pinned)}, computed)
             elif e.op == "lane":
                 env[e] = self._bilinear(e.args[0], e.attr, row, position, env)
-            elif e.op == "sample":
+            elif e.op == "core":
                 env[e] = self._sampled(e.attr, row, position)
             elif e.op == "lookup":
                 where = evaluate_all(e.args, env)[0].astype(np.int64)
@@ -120,10 +122,10 @@ class ReferenceKernel:
 
     def _sampled(self, lane, row, position) -> np.ndarray:
         """The interpolated value, tap by tap, along one dimension after the other."""
-        sampler = self.spec.sampler
+        core = self.spec.core
         dims = [
             _taps({w: row[f"tap_{w}", k] for w in TAPS}, 0 if a is None else position[a])
-            for k, a in enumerate(sampler.axes)
+            for k, a in enumerate(core.axes)
         ]
         taps = [list(zip(*d, strict=True)) for d in dims]
         order = sorted(range(len(dims)), key=lambda k: row["tap_turn", k])  # earliest first
@@ -139,7 +141,7 @@ class ReferenceKernel:
         return sums({})
 
     def _tap_value(self, row, position, computed) -> np.ndarray:
-        value = self.spec.sampler.value
+        value = self.spec.core.value
         env = {}
         for e in walk([value]):
             if e.op == "load":

@@ -18,8 +18,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from ...ir.dtypes import DType
-from ...ir.spec import BAND_COLUMNS, BAND_ROWS, GROUP
 from . import primitives as prims
+from .block_sizes import BAND_COLUMNS, BAND_ROWS, GROUP
 from .vectors import (  # fmt: skip
     F32,
     FLOATS,

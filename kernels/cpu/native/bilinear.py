@@ -15,9 +15,9 @@ from numba.extending import intrinsic
 
 from ...ir import dtypes as dt
 from ...ir.dtypes import DType
-from ...ir.spec import GROUP
 from ..lines import TILE_COLUMNS
 from . import primitives as prims
+from .block_sizes import GROUP
 from .primitives import choose, fma_f32
 from .vectors import (  # fmt: skip
     F32,

@@ -13,8 +13,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from ...ir.dtypes import DType
-from ...ir.spec import GROUP
 from . import primitives as prims
+from .block_sizes import GROUP
 from .vectors import (  # fmt: skip
     F32,
     FLOATS,

@@ -14,8 +14,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from ...ir.expr import RUN, RUN_BITS, SHORT
-from ...ir.spec import GROUP
 from . import primitives as prims
+from .block_sizes import GROUP
 from .primitives import choose, fma_f32
 from .vectors import FLOATS, I64, at_byte, fma, splat
 

@@ -14,8 +14,8 @@ from numba.extending import intrinsic
 
 from ...ir import dtypes as dt
 from ...ir.dtypes import DType
-from ...ir.spec import GROUP
 from . import primitives as prims
+from .block_sizes import GROUP
 
 I32, I64, F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 INTS, FLOATS = ir.VectorType(I32, GROUP), ir.VectorType(F32, GROUP)

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...fusion.graph import build
-from ...fusion.graph.node import Array, Node, Shapes, Storage
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array, Shapes
+from ...fusion.graph.storage import Storage
 from ...kernels.cpu.decode_loop.structures import Picture
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
@@ -363,9 +365,7 @@ def on_gpu(
     from ...runtime.context import current_context
 
     params = (images, current_context(), fancy_upsampling)
-    node = build.host(op, _decode_on_gpu, [x], shapes, dtype, "HWC", x.batch, params)
-    node.device = ordinal
-    return node
+    return build.host(op, _decode_on_gpu, [x], shapes, dtype, "HWC", x.batch, params, ordinal)
 
 
 def _decode_on_gpu(node: Node, _inputs: list[Node], params: Any) -> Storage:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from ...fusion.graph.node import Array, Node, Shapes
-from ...fusion.run.opaque import as_array, contiguous
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array, Shapes
+from ...fusion.graph.storage import as_array, contiguous
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
 from . import exif, jpeg, jpeg2000

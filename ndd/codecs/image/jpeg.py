@@ -7,8 +7,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from ...fusion.graph.node import Array
-from ...fusion.run.pipeline import address_of
+from ...fusion.graph.shapes import Array
+from ...fusion.graph.storage import address_of
 from ...kernels.cpu.helpers import function
 
 _RST0, _EOI, _SOS, APP1 = 0xD0, 0xD9, 0xDA, 0xE1

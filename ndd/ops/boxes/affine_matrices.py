@@ -17,7 +17,8 @@ import numpy as np
 
 from ...core.schema import REQUIRED, arg, data, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Array, Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array, Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml
@@ -93,9 +94,10 @@ def _made(
     lengths = tuple(v.per_frame for v in tables)
     whole = (entry, ndim, strides, lengths, key, matrix is not None, reverse)
     layout = "**" if frames is None else "F**"
-    node = build.pointwise(name, _entries, nodes, [()] * len(nodes), Shapes(extents), layout, whole)
-    node.batch = count is not None
-    return node
+    axes, shapes = [()] * len(nodes), Shapes(extents)
+    return build.pointwise(
+        name, _entries, nodes, axes, shapes, layout, whole, batch=count is not None
+    )
 
 
 def _varies(v: Values) -> bool:

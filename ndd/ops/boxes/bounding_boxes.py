@@ -9,7 +9,8 @@ import numpy as np
 from ...core import convert
 from ...core.schema import REQUIRED, arg, data, geometry, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Array, Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array, Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.expr import Expr
@@ -45,8 +46,8 @@ def _boxwise(name: str, x: Node, body: Any, arguments: list[Node], ltrb: bool) -
     """Every coordinate from the four of its box: body(box, *arguments, ltrb)."""
     boxes = _rows_of_four(name, x)
     axes = [tuple(range(boxes.rank)), *[()] * len(arguments)]
-    result = build.pointwise(name, body, [boxes, *arguments], axes, boxes.shapes, None, (ltrb,))
-    result.batch = x.batch
+    inputs = [boxes, *arguments]
+    result = build.pointwise(name, body, inputs, axes, boxes.shapes, None, (ltrb,), x.batch)
     return result if x.rank > 1 else build.alias(name, result, x.shapes, x.dtype, None)
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from ...core import convert
 from ...core.schema import REQUIRED, data, geometry, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Array, Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array, Shapes
 from ...kernels.ir.dtypes import DType
 from ..pointwise.conversion import cast_node
 from .window import MAX_EXTENT, beside, c_cast, check_extents, check_numbers
@@ -149,8 +150,7 @@ def multi_paste(
         if k and k % CHAIN == 0:
             result = build.alias("multi_paste", result, result.shapes, result.dtype, layout)
         result = _overlay(x, axes, start[:, k], extents[:, k], place[:, k], size, result)
-    result.layout = layout
-    return cast_node("multi_paste", result, dtype or first.dtype)
+    return cast_node("multi_paste", result.like(layout=layout), dtype or first.dtype)
 
 
 def _overlay(

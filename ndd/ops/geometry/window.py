@@ -9,7 +9,8 @@ import numpy as np
 
 from ...core import convert
 from ...fusion.graph import build
-from ...fusion.graph.node import Array, Node
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType

@@ -22,7 +22,8 @@ from ...core.handle import evaluate_node
 from ...core.schema import OPS, data, geometry, op, static
 from ...core.tensor import Tensor
 from ...fusion.graph import build
-from ...fusion.graph.node import Array, Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array, Shapes
 from ...kernels.gpu.env import simulating
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
@@ -187,7 +188,7 @@ class Decoding:
     def frame(self) -> Node:
         """A stand-in for the decoded images, to compute windows of."""
         shapes = Shapes(np.ascontiguousarray(self.extents))
-        return Node("frame", None, (), shapes, dt.uint8, "HW", self.x.batch)
+        return Node("frame", None, shapes, dt.uint8, "HW", self.x.batch)
 
     def window(self, start: Array, size: Array) -> None:
         """Decode only a window [samples, 2] of each image."""
@@ -216,8 +217,7 @@ class Decoding:
             )
         if callable(self.options.on_error) or self.options.on_error == "skip":
             result = self._replaced(result)
-        result.source_info = self.x.source_info
-        return result
+        return result.like(source_info=self.x.source_info)
 
     def _pixels(self, dtype: DType, ordinal: int | None) -> Node:
         if ordinal is not None and not simulating() and self.images.suits_gpu(dtype):
@@ -227,7 +227,7 @@ class Decoding:
             self.name, codec.decode_sample, self.x, self.shapes, dtype, "HWC", self.images,
             has_regions=True,
         )  # fmt: skip
-        node.site = user_site()
+        node.result.site = user_site()
         return node if ordinal is None else build.transfer(node, ordinal)
 
     def _replaced(self, node: Node) -> Node:
@@ -235,7 +235,7 @@ class Decoding:
         from ...core.call import _on, on_host
         from ...runtime.context import current_context
 
-        node.context = current_context()
+        node.result.context = current_context()
         evaluate_node(node)
         if not self.failures:
             return node
@@ -431,13 +431,12 @@ def numpy(
     shapes = Shapes.of([a.shape for _, a in parts], parts[0][1].ndim)
     node = build.decode("decoders.numpy", _copy_sample, data, shapes, parts[0][0], None,
                         [a for _, a in parts])  # fmt: skip
-    node.site = user_site()
+    node.result.site = user_site()
     node = node if ordinal is None else build.transfer(node, ordinal)
     if dtype is not None and dtype is not node.dtype:
         axes = tuple(range(node.rank))
         node = build.pointwise("decoders.numpy", ex.convert, [node], [axes], shapes, None, (dtype,))
-    node.source_info = data.source_info
-    return node
+    return node.like(source_info=data.source_info)
 
 
 def _copy_sample(arrays: Sequence[Array], sample: int, out: Array) -> None:
@@ -506,9 +505,11 @@ def imread(
         arrays = [_read_file(path, keep_going) for path in paths]
     except Exception as error:
         raise at_site(error, "imread", user_site()) from None
-    node = convert.wrap_arrays(arrays, dt.uint8, None, one is None, external=False)
     names = [os.fspath(p) for p in paths]
-    node.source_info = names if one is None else names[0]
+    node = convert.wrap_arrays(
+        arrays, dt.uint8, None, one is None, external=False,
+        source_info=names if one is None else names[0],
+    )  # fmt: skip
     from ...core.call import wrap
 
     return image(wrap(node), device=device, **options)

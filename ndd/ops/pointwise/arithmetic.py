@@ -15,7 +15,8 @@ from ...core.handle import Handle, finish_call, input_of
 from ...core.operators import Operators
 from ...core.tensor import tensor_node
 from ...fusion.graph import build
-from ...fusion.graph.node import Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Shapes
 from ...kernels.common import trace
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
@@ -228,7 +229,7 @@ def apply(f: Function, *operands: Any) -> Any:
     stage = call_stage(f.label or f.name) if trace.active else None
     try:
         node = _node(f, operands)
-        node.site = user_site()
+        node.result.site = user_site()
         finish_call([node], _reads_external(node))
     except Exception as error:
         raise at_site(error, f.label or f.name, user_site()) from error.__cause__

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.schema import REQUIRED, arg, data, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Shapes
+from ...fusion.graph.shapes import Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml

@@ -10,7 +10,8 @@ import numpy as np
 from ...core import convert
 from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml

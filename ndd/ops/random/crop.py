@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core import convert
 from ...core.schema import REQUIRED, data, geometry, op, static
-from ...fusion.graph.node import Array
+from ...fusion.graph.shapes import Array
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DALIInterpType, DType
 from ...runtime.rng import Draw, below, draw_of, unit

@@ -16,7 +16,9 @@ import numpy as np
 from ...core import convert
 from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Array, Node, Shapes, Storage, source
+from ...fusion.graph.node import Node, source
+from ...fusion.graph.shapes import Array, Shapes
+from ...fusion.graph.storage import Storage
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml
@@ -119,9 +121,8 @@ def _drawn(
     table = key_table(draw, shapes, extra, batch)
     nodes = [on_device(n, ordinal) for n in (table, *inputs)]
     axes = [()] * len(nodes)
-    node = build.pointwise(f"random.{name}", body, nodes, axes, shapes, None, (shapes.rank, *key))
-    node.batch = batch
-    return node
+    key = (shapes.rank, *key)
+    return build.pointwise(f"random.{name}", body, nodes, axes, shapes, None, key, batch)
 
 
 def _check_type(dtype: DType, allowed: str) -> DType:
@@ -324,9 +325,8 @@ def choice(
     shapes = Shapes(np.concatenate([drawn.rows, row_shapes.rows], axis=1))
     key = (drawn.rank, row_shapes.rank, steps, None if a.rank else a.dtype)
     layout = {0: (a.layout or "")[1:], 1: a.layout}.get(drawn.rank) or None
-    node = build.pointwise("random.choice", _chosen, nodes, [()] * len(nodes), shapes, layout, key)
-    node.batch = a.batch
-    return node
+    axes = [()] * len(nodes)
+    return build.pointwise("random.choice", _chosen, nodes, axes, shapes, layout, key, a.batch)
 
 
 def _numbers_of(a: Node) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...core import convert
 from ...core.schema import REQUIRED, arg, geometry, op, static
-from ...fusion.graph.node import Array
+from ...fusion.graph.shapes import Array
 from ...kernels.ir import dtypes as dt
 from ...runtime.rng import below, draw_of
 from ..geometry.window import on_device

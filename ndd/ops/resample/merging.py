@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...fusion.graph.node import Array, Node
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array
 from ...runtime.context import merging, set_merging
 from .resize_geometry import Frame
 
@@ -64,14 +65,14 @@ def remember(node: Node, source: Node, op: str, axes: tuple[int, ...],
     if matrices is None:
         assert frame is not None
         matrices = frame_matrices(frame)
-    node.sampling = Sampling(source, op, axes, frame, matrices)
+    node.result.sampling = Sampling(source, op, axes, frame, matrices)
 
 
 def merged_with(x: Node, axes: tuple[int, ...]) -> Sampling | None:
     """The resample that made `x`, if a call along `axes` may take its place."""
-    if not merging() or x.sampling is None or x.sampling.axes != axes:
+    if not merging() or x.result.sampling is None or x.result.sampling.axes != axes:
         return None
-    found: Sampling = x.sampling
+    found: Sampling = x.result.sampling
     return found
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from ...core import convert
 from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIInterpType
@@ -119,11 +120,9 @@ def warp_perspective(
         inputs.append(values)
         places.append(channel)
     key = (axes, frame, border_mode, interp_type)
-    result = build.pointwise(
-        "experimental.warp_perspective", _projected, inputs, places, shapes, x.layout, key
+    return build.pointwise(
+        "experimental.warp_perspective", _projected, inputs, places, shapes, x.layout, key, x.batch
     )
-    result.batch = x.batch
-    return result
 
 
 def _origin(name: str, x: Node) -> Node:

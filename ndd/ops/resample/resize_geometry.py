@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from ...fusion.graph.node import Array
+from ...fusion.graph.shapes import Array
 from ...kernels.ir.dtypes import DALIInterpType
 from ...kernels.ir.taps import (
     BASE_RADIUS,

@@ -13,7 +13,9 @@ from operator import add, and_
 import numpy as np
 
 from ...core import convert
-from ...fusion.graph.node import Array, Node, Shapes, Storage, source
+from ...fusion.graph.node import Node, source
+from ...fusion.graph.shapes import Array, Shapes
+from ...fusion.graph.storage import Storage
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIInterpType, DType

@@ -13,7 +13,8 @@ import numpy as np
 from ...core.call import host_numbers
 from ...core.schema import REQUIRED, arg, data, geometry, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Array, Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array, Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIInterpType, DType
@@ -109,9 +110,7 @@ def _sampled(
     inputs = [x, matrix] + ([fill] if fill is not None else [])
     places = [tuple(range(x.rank)), *[()] * (len(inputs) - 1)]
     key = (axes, frame, interp, dtype)
-    node = build.pointwise(name, _warped, inputs, places, shapes, x.layout, key)
-    node.batch = x.batch
-    return node
+    return build.pointwise(name, _warped, inputs, places, shapes, x.layout, key, x.batch)
 
 
 # -- warp_affine ---------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ import numpy as np
 from ...core import convert
 from ...core.schema import REQUIRED, data, geometry, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
 from ..geometry.window import beside, check_extents, on_device

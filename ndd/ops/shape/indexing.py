@@ -12,7 +12,8 @@ from ...core.handle import Handle, finish_call
 from ...core.schema import Param
 from ...core.tensor import Tensor, tensor_node
 from ...fusion.graph import build
-from ...fusion.graph.node import Array, Node
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Array
 from ...kernels.common import trace
 from ...loop.replay import replayable
 
@@ -26,7 +27,7 @@ def getitem(owner: Any, key: Any) -> Any:
     stage = call_stage("index") if trace.active else None
     try:
         node = _index(_input_node(_INDEX, owner), key, isinstance(owner, Tensor))
-        node.site = user_site()
+        node.result.site = user_site()
         source = node.inputs[0].storage if node.inputs else None
         finish_call([node], source is not None and source.external)
     except Exception as error:

@@ -6,7 +6,8 @@ import numpy as np
 
 from ...core.schema import data, geometry, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Node, Shapes
+from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Shapes
 from ...kernels.ir.dtypes import DType
 from ..geometry.window import check_numbers, checked_axes, named_axes, round_away
 

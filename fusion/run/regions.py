@@ -1,24 +1,26 @@
 """Which part of a decoded image the kernels after it read, so that only that part is decoded.
 
 Answers come from the recipes that also fill the kernels' tables: a kernel reads position
-`step * i + offset` of a dimension, for all `i` of an output axis or of the taps along it.
+`step * i + offset` of a dimension, for all `i` of an output axis or of what its core reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from ...kernels.common.memo import memoized
 from ...kernels.ir.expr import walk
 from ...kernels.ir.spec import KernelSpec
-from ...kernels.ir.taps import NEAREST, NEAREST_SUM, Taps
-from ..graph.node import Array, Node, Shapes, Storage
-from ..run.binder import Binder
-from .lowering import Recipe, Term, Terms
-from .planner import KernelStep, Regional
+from ..graph.node import Node
+from ..graph.shapes import Array, Shapes
+from ..graph.storage import Storage
+from ..kinds.base import Term
+from ..plan.lowering import Recipe
+from ..plan.steps import KernelStep, Regional
+from .binder import Binder, Number
 
 # Regions that spare less than this part of the pixels are not worth a wrapper each.
 MIN_SPARED = 1 / 16
@@ -86,10 +88,10 @@ def _region(
     return Region(low, size)
 
 
-@lru_cache(maxsize=4096)
+@memoized(4096)
 def _scattered(spec: KernelSpec) -> frozenset[int]:
     """Loads whose positions a kernel computes."""
-    values = spec.values if spec.sampler is None else (*spec.values, spec.sampler.value)
+    values = spec.values if spec.core is None else (*spec.values, spec.core.value)
     kinds = ("fetch", "bilinear", "lookup")
     return frozenset(e.attr for e in walk(values) if e.op in kinds)
 
@@ -99,48 +101,18 @@ def _span(binder: Binder, spec: KernelSpec, recipe: Recipe, term: Term) -> tuple
     root = binder.nodes[recipe.root]
     axis = term[0]
     rank = len(spec.extents)
-    begin = end = np.zeros(root.count, np.int64)
+    begin: Number = 0
+    end: Number = np.zeros(root.count, np.int64)
     if axis is not None and axis < rank:
         end = np.maximum(root.shapes.rows[:, axis] - 1, 0)
     elif axis is not None:
-        assert recipe.sampler is not None
-        begin, end = _taps_span(binder, root, *recipe.sampler, axis - rank)
+        assert recipe.core is not None
+        position, places = recipe.core
+        kind = binder.nodes[position].definition.kind
+        begin, end = kind.region(binder, root, position, places, axis - rank)
     step, offset = binder.numbers(term)
     ends = step * begin + offset, step * end + offset
     return np.minimum(*ends), np.maximum(*ends)
-
-
-def _taps_span(
-    binder: Binder, root: Node, position: int, terms: Terms, k: int
-) -> tuple[Array, Array]:
-    """The lowest and the highest input pixel of interpolated dimension `k`, as far as it exists.
-
-    A pixel wider than it is, because sums of steps are rounded (see kernels/ir/taps.py).
-    """
-    node = binder.nodes[position]
-    dimension = node.static.axes[k]
-    taps: Taps = node.params[k]
-    step, at = binder.numbers(terms[k])
-    axis = terms[k][0]
-    n = 1 if axis is None else root.shapes.rows[:, axis]
-    n_in = node.inputs[0].shapes.rows[:, dimension]
-    scale, begin = taps.scale.astype(np.float64), taps.origin
-    is_nearest = (taps.kind == NEAREST) | (taps.kind == NEAREST_SUM)
-    with np.errstate(invalid="ignore", over="ignore"):
-        if is_nearest.any():
-            begin = begin + is_nearest * (0.5 * scale)
-        s = at * scale + begin, (at + step * (n - 1)) * scale + begin
-        low, high = np.minimum(*s), np.maximum(*s)
-        is_known = bool(((low > -_FAR) & (high < _FAR)).all())
-    if not is_known:  # nobody knows where such positions end up: all may be read
-        return np.zeros_like(n_in), n_in - 1
-    rounding = 1 + (node.shapes.rows[:, dimension] * n_in >> 23)
-    first = taps.base + np.floor(low).astype(np.int64) - rounding
-    last = taps.base + np.ceil(high).astype(np.int64) + taps.count + rounding
-    return _within(first, n_in - 1), _within(last, n_in - 1)
-
-
-_FAR = 2.0**40  # positions beyond this are not looked at
 
 
 def _within(values: Array, highest: Array) -> Array:

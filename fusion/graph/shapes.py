@@ -1,0 +1,96 @@
+"""Shapes of all samples of a value, and where samples lie in fresh memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+SAMPLE_ALIGNMENT = 64  # of ragged samples, in bytes: one cache line
+
+
+class Shapes:
+    """Shapes of all samples as one int64 array [samples, rank]; results are cached."""
+
+    __slots__ = (
+        "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
+        "count", "rank", "rows",
+    )  # fmt: skip
+
+    def __init__(self, rows: Array) -> None:
+        self.rows = rows
+        self.count: int = rows.shape[0]
+        self.rank: int = rows.shape[1]
+        self._extents: dict[int, int | None] = {}
+        self._packed: dict[int, tuple[Array, int, bool]] = {}
+        self._tuples: list[tuple[int, ...]] | None = None
+        self._uniform: bool | None = None
+        self._volumes: Array | None = None
+        self._strides: Array | None = None
+
+    @staticmethod
+    def of(shapes: Sequence[Sequence[int]], rank: int) -> Shapes:
+        return Shapes(np.array(shapes, np.int64).reshape(len(shapes), rank))
+
+    @property
+    def tuples(self) -> list[tuple[int, ...]]:
+        if self._tuples is None:
+            self._tuples = [tuple(r) for r in self.rows.tolist()]
+        return self._tuples
+
+    @property
+    def uniform(self) -> bool:
+        if self._uniform is None:
+            rows = self.rows
+            self._uniform = len(rows) <= 1 or bool((rows == rows[0]).all())
+        return self._uniform
+
+    @property
+    def volumes(self) -> Array:
+        if self._volumes is None:
+            self._volumes = self.rows.prod(axis=1)
+        return self._volumes
+
+    @property
+    def strides(self) -> Array:
+        """Element strides of contiguous samples of these shapes."""
+        if self._strides is None:
+            out = np.ones_like(self.rows)
+            for d in range(self.rank - 2, -1, -1):
+                out[:, d] = out[:, d + 1] * self.rows[:, d + 1]
+            self._strides = out
+        return self._strides
+
+    def same_as(self, other: Shapes) -> bool:
+        if self is other:
+            return True
+        return self.rows.shape[1] == other.rows.shape[1] and bool((self.rows == other.rows).all())
+
+    def extent(self, axis: int) -> int | None:
+        """The extent of an axis if all samples agree on it."""
+        if axis not in self._extents:
+            column = self.rows[:, axis]
+            alike = len(column) > 0 and bool((column == column[0]).all())
+            self._extents[axis] = int(column[0]) if alike else None
+        return self._extents[axis]
+
+    def packed(self, itemsize: int) -> tuple[Array, int, bool]:
+        """(offsets, bytes in all, dense) of samples laid one after the other in fresh memory.
+
+        Equal samples have no gaps between them; others are aligned.
+        """
+        found = self._packed.get(itemsize)
+        if found is None:
+            sizes = self.volumes * itemsize
+            dense = self.uniform
+            if not dense:
+                sizes = -(-sizes // SAMPLE_ALIGNMENT) * SAMPLE_ALIGNMENT
+            ends = np.cumsum(sizes)
+            found = self._packed[itemsize] = (
+                ends - sizes,
+                int(ends[-1]) if len(ends) else 0,
+                dense,
+            )
+        return found

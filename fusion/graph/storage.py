@@ -1,0 +1,94 @@
+"""Values in memory: where each sample lies, and views of them for NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...kernels.common.buffers import POOL
+from .shapes import Array, Shapes
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class Storage:
+    """A materialised value: one address per sample.
+
+    `strides` (elements) is None when every sample is contiguous. `owner` keeps the memory alive.
+    """
+
+    __slots__ = ("addresses", "dense", "external", "owner", "readonly", "strides")
+
+    def __init__(
+        self,
+        addresses: Array,
+        owner: Any,
+        strides: Array | None = None,
+        dense: bool = False,
+        external: bool = False,
+    ) -> None:
+        self.addresses = addresses
+        self.owner = owner
+        self.strides = strides
+        self.dense = dense  # samples lie one after the other with no gap
+        self.external = external  # somebody else's memory, which may change under us
+        self.readonly = False  # and which nobody may write through us
+
+
+def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] | None = None) -> Storage:
+    """Fresh memory for a batch: dense if all samples are alike, else each sample aligned."""
+    offsets, nbytes, dense = shapes.packed(itemsize)
+    buffer = (take or POOL.take)(nbytes)
+    return Storage(buffer.address + offsets, buffer, dense=dense)
+
+
+def address_of(table: Array) -> int:
+    """Where the elements of a NumPy array begin."""
+    return table.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+def contiguous(source: Node) -> Storage:
+    """A packed copy of strided host memory."""
+    storage = source.stored
+    result = allocate(source.shapes, source.dtype.bytes)
+    for s in range(source.count):
+        as_array(result, source, s)[...] = as_array(storage, source, s)
+    return result
+
+
+def as_array(storage: Storage, node: Node, sample: int) -> Array:
+    """A NumPy view of one sample in host memory; it keeps the memory alive."""
+    shape = node.shapes.tuples[sample if node.count > 1 else 0]
+    dtype = node.dtype.np
+    strides = None
+    if storage.strides is not None:
+        strides = tuple(int(s) * dtype.itemsize for s in storage.strides[sample])
+    return array_at(int(storage.addresses[sample]), shape, dtype, strides, storage)
+
+
+def array_at(
+    address: int, shape: Any, dtype: Any, strides: Any = None, of: Storage | None = None
+) -> Array:
+    """A NumPy view of memory; with `of` it keeps that alive."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.asarray(_Memory(address, shape, dtype, strides, of))
+
+
+class _Memory:
+    """Address, shape and owner in the form NumPy understands."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(
+        self, address: int, shape: Any, dtype: Any, strides: Any, of: Storage | None
+    ) -> None:
+        self.owner = None if of is None else of.owner
+        readonly = of is not None and of.readonly
+        self.__array_interface__ = {
+            "version": 3, "shape": shape, "typestr": dtype.str, "data": (address, readonly),
+            "strides": strides,
+        }  # fmt: skip

@@ -1,0 +1,59 @@
+"""Merge: the value of the first input in whose part the position lies (cat, stack)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...kernels.ir import expr as ex
+from ...kernels.ir.expr import Expr
+from ..graph.node import Node
+from ..graph.shapes import Shapes
+from .base import Kind, Terms, Work, make
+from .view import View
+
+if TYPE_CHECKING:
+    from ..plan.lowering import Lowering
+
+
+@dataclass(frozen=True)
+class Merge(Kind):
+    """Input k is a `View` with checked dimensions (`view.part`); the last one is the fallback."""
+
+    parts: int
+
+    is_join = True
+
+    def check(self, node: Node) -> None:
+        super().check(node)
+        assert len(node.inputs) == self.parts > 0, f"{node}: parts"
+        assert all(i.kind is None or i.kind.is_part for i in node.inputs), f"{node}: no parts"
+
+    def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
+        *parts, last = lowering.inputs[position]
+        placed: list[tuple[Expr, Expr]] = []
+        rest = guard
+        for p in parts:
+            window, value = yield from _part(lowering, p).placed(lowering, p, terms, guard)
+            assert window is not None
+            placed.append((window, value))
+            rest = ~window if rest is None else rest & ~window
+        # the parts tile the output: where no other part is, the last one must be
+        kind = _part(lowering, last)
+        _, value = yield from kind.placed(lowering, last, terms, rest, check=False)
+        for window, part_value in reversed(placed):
+            value = ex.select(window, part_value, value)
+        return value
+
+
+def _part(lowering: Lowering, position: int) -> View:
+    lowering.members[position] = None
+    kind = lowering.nodes[position].kind
+    assert isinstance(kind, View)
+    return kind
+
+
+def merge(op: str, parts: Sequence[Node], shapes: Shapes, layout: str | None, batch: bool) -> Node:
+    """One value from windowed views (made by `part`) that tile the output."""
+    return make(op, Merge(shapes.rank, len(parts)), parts, shapes, layout, batch)

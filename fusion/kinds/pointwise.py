@@ -1,0 +1,222 @@
+"""Pointwise: each output element from one element of each input, by an expression.
+
+The expression may also read its inputs elsewhere: at a pinned position (`at_axis`), at a computed
+one (`fetch`, `bilinear`), or as a table (`lookup`). So random numbers, warps and colour are of this
+kind alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...kernels.common.memo import Memo, memoized
+from ...kernels.ir import dtypes as dt
+from ...kernels.ir import expr as ex
+from ...kernels.ir.dtypes import DType
+from ...kernels.ir.expr import Expr
+from ..graph.node import Node
+from ..graph.shapes import Shapes
+from .base import Kind, Reads, Request, Term, Terms, Work, make
+
+if TYPE_CHECKING:
+    from ..plan.lowering import Lowering
+
+ELSEWHERE = ("fetch", "bilinear")
+_bodies: Memo[tuple[Any, ...], Expr] = Memo("bodies of pointwise ops", 1 << 14)
+
+
+@dataclass(frozen=True)
+class Pointwise(Kind):
+    expr: Expr
+    axes: tuple[tuple[int, ...], ...]  # output axis of every dimension of every input
+    same: tuple[tuple[bool, ...], ...]  # dimensions that have exactly the output's extent
+
+    may_store_on_the_way = True
+
+    def infer(self, inputs: Sequence[Node]) -> DType:
+        return self.expr.dtype
+
+    def reads(self, i: int) -> Reads:
+        if i in _looked_up(self.expr):
+            return Reads.TABLE
+        if i in _scattered(self.expr):
+            return Reads.SCATTERED
+        return Reads.OWN if all(self.same[i]) else Reads.MOVED
+
+    def cost(self) -> int:
+        return _cost(self.expr)
+
+    def cost_anywhere(self) -> int | None:
+        return _cost(self.expr) if _is_local(self.expr) else None
+
+    @property
+    def stores_its_users(self) -> bool:
+        return True
+
+    def check(self, node: Node) -> None:
+        super().check(node)
+        assert len(self.axes) == len(self.same) == len(node.inputs), f"{node}: inputs"
+        for x, axes, same in zip(node.inputs, self.axes, self.same, strict=True):
+            assert len(axes) == len(same) and (not axes or len(axes) == x.rank), f"{node}: {axes}"
+            for d, a in enumerate(axes):
+                mine, out = x.shapes.rows[:, d], node.shapes.rows[:, a]
+                fits = (mine == out) | ((mine == 1) & (not same[d]))
+                # an input that is read at computed positions has extents of its own
+                assert fits.all() or i_reads_elsewhere(self, x, node), f"{node}: axis {a} of {x}"
+
+    # -- in a kernel ---------------------------------------------------------------------------
+
+    def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
+        memo: dict[Expr, Expr] = {}
+
+        def leaf(e: Expr) -> Expr | None:
+            if e.op == "index":
+                return lowering.index(terms[e.attr])
+            if e.op == "extent":
+                return self._extent(lowering, position, *e.attr)
+            if e.op == "lookup":
+                slot = lowering.slot(lowering.inputs[position][e.attr], ((None, 0, ()),), None)
+                index = memo[e.args[0]]
+                if guard is not None and index.op != "const":
+                    index = ex.select(guard, index, 0)  # outside of a window it means nothing
+                return Expr("lookup", e.dtype, (index,), slot)
+            return None
+
+        for e in _reads_of(self.expr):
+            if e.op == "input":
+                memo[e] = yield self._input(lowering, position, e, terms, guard)
+            else:
+                args = tuple(ex.rewrite(a, leaf, memo) for a in e.args)
+                memo[e] = yield from self._computed(lowering, position, e, args, terms)
+        return ex.rewrite(self.expr, leaf, memo)
+
+    def _input(
+        self, lowering: Lowering, position: int, e: Expr, terms: Terms, guard: Expr | None
+    ) -> Request:
+        i, pins = e.attr
+        pinned: dict[int, Term] = {axis % self.rank: (None, k, ()) for axis, k in pins}
+        source = lowering.inputs[position][i]
+        own = tuple(pinned.get(a, terms[a]) for a in self.axes[i])
+        return source, lowering.broadcast(source, own, self.same[i]), guard
+
+    def _computed(
+        self, lowering: Lowering, position: int, e: Expr, args: tuple[Expr, ...], terms: Terms
+    ) -> Work:
+        """A value read at positions that the kernel computes.
+
+        What is there at any position is a template over axes of our own, behind those of the
+        output; the positions are put into it. Bodies keep positions in range, so windows that
+        guard other reads do not matter here.
+        """
+        i, pins, axes = e.attr
+        at = {axis % self.rank: lowering.rank + k for k, axis in enumerate(axes)}
+        plain = ex.body_input(i, e.dtype, pins)
+        source, given, _ = self._input(lowering, position, plain, terms, None)
+        own = tuple(
+            (at[a], 0, ()) if a in at else term for a, term in zip(self.axes[i], given, strict=True)
+        )
+        template = yield source, own, None
+        if e.op == "fetch":
+            return lowering.placed(template, args)
+        y, x, *fill = args
+        h, w = (self._extent(lowering, position, i, axis) for axis in axes)
+        load = lowering.plain_load(template)
+        if load is not None:
+            return Expr("bilinear", dt.float32, (y, x, h, w, *fill), load.attr)
+
+        def tap(row: Expr, column: Expr) -> Expr:
+            return ex.cast(lowering.placed(template, (row, column)), dt.float32)
+
+        return ex.bilinear_of(tap, y, x, h, w, fill[0] if fill else None)
+
+    def _extent(self, lowering: Lowering, position: int, i: int, axis: int) -> Expr:
+        source = lowering.inputs[position][i]
+        dimension = self.axes[i].index(axis % self.rank)
+        return lowering.index((None, 0, (("extent", source, dimension),)))
+
+
+def i_reads_elsewhere(kind: Pointwise, x: Node, node: Node) -> bool:
+    """Whether an input of a node is read at computed positions."""
+    return any(
+        i is x and kind.reads(k) in (Reads.SCATTERED, Reads.TABLE)
+        for k, i in enumerate(node.inputs)
+    )
+
+
+def pointwise(
+    op: str,
+    body: Callable[..., Expr],
+    inputs: Sequence[Node],
+    axes: Sequence[tuple[int, ...]],
+    shapes: Shapes,
+    layout: str | None,
+    key: tuple[Any, ...] = (),
+    batch: bool | None = None,
+) -> Node:
+    """Each output element is `body(*inputs, *key)` of one element of each input.
+
+    `axes[i]` names the output axis of every dimension of input i; extents of 1 repeat. It is ()
+    for a table, which the body reads with `expr.lookup`. The body runs once per combination of
+    types and key, on expressions.
+    """
+    dtypes = tuple(n.dtype for n in inputs)
+    body_key = (body, dtypes, key)
+    expr = _bodies.get(body_key)
+    if expr is None:
+        arguments = [ex.body_input(i, t) for i, t in enumerate(dtypes)]
+        expr = _bodies.setdefault(body_key, body(*arguments, *key))
+    same = tuple(_same(n.shapes, shapes, a) for n, a in zip(inputs, axes, strict=True))
+    kind = Pointwise(shapes.rank, expr, tuple(map(tuple, axes)), same)
+    if batch is None:
+        batch = any(n.batch for n in inputs)
+    return make(op, kind, inputs, shapes, layout, batch)
+
+
+def _same(mine: Shapes, out: Shapes, axes: tuple[int, ...]) -> tuple[bool, ...]:
+    if mine is out:
+        return (True,) * len(axes)
+    if not axes:
+        return ()
+    equal = mine.rows == out.rows[:, list(axes)]
+    return tuple(equal.all(axis=0).tolist())
+
+
+def broadcast_to(op: str, x: Node, shapes: Shapes, layout: str | None, batch: bool) -> Node:
+    """`x` repeated along leading axes and along its axes of extent 1."""
+    axes = tuple(range(shapes.rank - x.rank, shapes.rank))
+    return pointwise(op, _copy, [x], [axes], shapes, layout, batch=batch)
+
+
+def copy(op: str, x: Node, layout: str | None = None) -> Node:
+    """A value of its own."""
+    return pointwise(op, _copy, [x], [tuple(range(x.rank))], x.shapes, layout or x.layout)
+
+
+def _copy(x: Expr) -> Expr:
+    return x
+
+
+_cost = memoized(4096)(ex.cost)
+
+
+@memoized(4096)
+def _looked_up(expr: Expr) -> frozenset[int]:
+    return frozenset(e.attr for e in ex.walk([expr]) if e.op == "lookup")
+
+
+@memoized(4096)
+def _scattered(expr: Expr) -> frozenset[int]:
+    return frozenset(e.attr[0] for e in ex.walk([expr]) if e.op in ELSEWHERE)
+
+
+@memoized(4096)
+def _is_local(expr: Expr) -> bool:
+    """Whether a body only reads elements of its inputs, wherever it is asked for."""
+    return not any(e.op in ("index", "lookup", "extent", *ELSEWHERE) for e in ex.walk([expr]))
+
+
+@memoized(4096)
+def _reads_of(expr: Expr) -> tuple[Expr, ...]:
+    return tuple(e for e in ex.walk([expr]) if e.op in ("input", *ELSEWHERE))

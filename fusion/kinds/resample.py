@@ -1,0 +1,155 @@
+"""Resample: interpolation along some axes, each by itself (resize and its family)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...kernels.ir import dtypes as dt
+from ...kernels.ir import expr as ex
+from ...kernels.ir.dtypes import DType
+from ...kernels.ir.expr import Expr
+from ...kernels.ir.separable import TAPS, SeparableSum
+from ...kernels.ir.taps import NEAREST, NEAREST_SUM, Taps, filter_tables
+from ..graph.node import Node, static_channels
+from ..graph.shapes import Array, Shapes
+from .base import DEAR, Kind, Reads, Term, Terms, Work, make
+
+if TYPE_CHECKING:
+    from ...kernels.ir.spec import KernelSpec
+    from ..plan.lowering import Lowering
+    from ..run.binder import Binder, Number
+
+# Weights of all outputs along one axis: 1 GiB. Beyond lie mistakes, such as a region of interest of
+# a billion pixels.
+MAX_WEIGHTS = 1 << 28
+_FAR = 2.0**40  # positions beyond this are not looked at
+
+
+@dataclass(frozen=True)
+class Resample(Kind):
+    """params: one `Taps` for each of the axes. The result is float32."""
+
+    axes: tuple[int, ...]
+
+    has_core = True
+
+    def infer(self, inputs: Sequence[Node]) -> DType:
+        return dt.float32
+
+    def reads(self, i: int) -> Reads:
+        return Reads.SCATTERED
+
+    def cost(self) -> int:
+        return DEAR
+
+    def check(self, node: Node) -> None:
+        super().check(node)
+        assert len(node.params) == len(self.axes) <= 3, f"{node}: taps"
+        other = [d for d in range(self.rank) if d not in self.axes]
+        same = node.shapes.rows[:, other] == node.inputs[0].shapes.rows[:, other]
+        assert same.all(), f"{node}: axes that are not interpolated change"
+
+    # -- in a kernel ---------------------------------------------------------------------------
+
+    def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
+        own = list(terms)
+        for k, axis in enumerate(self.axes):
+            own[axis] = (lowering.rank + k, 0, ())
+        channels = static_channels(lowering.nodes[position])
+        which: tuple[str, int] | None = None
+        if channels is not None and channels[0] not in self.axes:
+            which = self._channel(lowering, terms[channels[0]], channels[1], terms)
+        if which is not None:
+            assert channels is not None
+            own[channels[0]] = (lowering.rank + len(self.axes), 0, ())
+        tap = yield lowering.inputs[position][0], tuple(own), None
+        where = tuple(terms[a] for a in self.axes)
+        follows = tuple(axis for axis, _, _ in where)
+        count = 0 if which is None or channels is None else channels[1]
+        core = SeparableSum(ex.cast(tap, dt.float32), follows, count)
+        return lowering.claim(position, where, core, which or ("at", 0))
+
+    def _channel(
+        self, lowering: Lowering, term: Term, count: int, terms: Terms
+    ) -> tuple[str, int] | None:
+        """Which channel of an interpolated pixel is asked for: a number, or an unrolled axis."""
+        axis, k, path = term
+        if path:
+            return None
+        if axis is None:
+            return "at", k
+        sampled = [terms[a][0] for a in self.axes]
+        is_unrolled = lowering.channels == (axis, count) and axis not in sampled
+        return ("axis", axis) if is_unrolled else None
+
+    def bind(
+        self, binder: Binder, rows: Array, spec: KernelSpec, position: int, terms: Terms
+    ) -> None:
+        node = binder.nodes[position]
+        source = node.inputs[0].shapes.rows
+        place = spec.columns
+        filters = binder.constant(filter_tables()[0], node.device)
+        for k, (axis, taps) in enumerate(zip(self.axes, node.params, strict=True)):
+            first = place["tap_step", k]
+            step, at = binder.numbers(terms[k])
+            rows[:, first], rows[:, first + 1] = step, at
+            rows[:, first + 2], rows[:, first + 3] = node.shapes.rows[:, axis], source[:, axis]
+            rows[:, first + 4 : first + len(TAPS)] = taps.cells
+            rows[:, place["tap_table", k]] += filters
+
+    def region(
+        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
+    ) -> tuple[Number, Number]:
+        """The lowest and the highest input pixel along a dimension, as far as it exists.
+
+        A pixel wider than it is, because sums of steps are rounded (see kernels/ir/taps.py).
+        """
+        node = binder.nodes[position]
+        dimension = self.axes[k]
+        taps: Taps = node.params[k]
+        step, at = binder.numbers(terms[k])
+        axis = terms[k][0]
+        n = 1 if axis is None else root.shapes.rows[:, axis]
+        n_in = node.inputs[0].shapes.rows[:, dimension]
+        scale, begin = taps.scale.astype(np.float64), taps.origin
+        is_nearest = (taps.kind == NEAREST) | (taps.kind == NEAREST_SUM)
+        with np.errstate(invalid="ignore", over="ignore"):
+            if is_nearest.any():
+                begin = begin + is_nearest * (0.5 * scale)
+            s = at * scale + begin, (at + step * (n - 1)) * scale + begin
+            low, high = np.minimum(*s), np.maximum(*s)
+            is_known = bool(((low > -_FAR) & (high < _FAR)).all())
+        if not is_known:  # nobody knows where such positions end up: all may be read
+            return np.zeros_like(n_in), n_in - 1
+        rounding = 1 + (node.shapes.rows[:, dimension] * n_in >> 23)
+        first = taps.base + np.floor(low).astype(np.int64) - rounding
+        last = taps.base + np.ceil(high).astype(np.int64) + taps.count + rounding
+        return _within(first, n_in - 1), _within(last, n_in - 1)
+
+
+def _within(values: Array, highest: Array) -> Array:
+    # np.clip takes three times as long for short arrays
+    return np.minimum(np.maximum(values, 0), highest)
+
+
+def resample(
+    op: str, x: Node, axes: Sequence[int], shapes: Shapes, taps: Sequence[Taps], batch: bool
+) -> Node:
+    """`x` interpolated along `axes`, as float32; `taps[k]` tells how along axes[k]."""
+    empty = x.shapes.rows[:, list(axes)] == 0
+    if empty.any() and (bad := np.flatnonzero(empty.any(axis=1) & (shapes.volumes > 0))).size:
+        s = int(bad[0])
+        raise ValueError(f"sample {s} of shape {x.shapes.tuples[s]} has no pixels to interpolate")
+    extents = shapes.rows[:, list(axes)].T
+    weights = max(int((t.count * n).max(initial=0)) for t, n in zip(taps, extents, strict=True))
+    if weights > MAX_WEIGHTS:
+        raise ValueError(
+            f"the region is too large: {weights} weights along one axis, at most {MAX_WEIGHTS} "
+            "can be"
+        )
+    kind = Resample(shapes.rank, tuple(axes))
+    return make(op, kind, (x,), shapes, x.layout, batch, tuple(taps))

@@ -1,0 +1,183 @@
+"""Where groups end. Each rule is one function that marks values to be stored, with a reason.
+
+A value that no rule marks is never stored: it lives in registers inside the kernels of its users.
+"""
+
+from __future__ import annotations
+
+from ..kinds.base import DEAR, Reads
+from .draft import Draft
+
+# A longer group compiles slowly, and its per-sample numbers no longer fit in a GPU's registers.
+# bench/constants.py, 512 calls in groups of at most 16, 32, 64, 128, 256, 512: the first run takes
+# 2.2, 1.8, 1.7, 1.6, 2.8, 4.9 s of CPU time, later runs 39, 40, 41, 40, 50, 53 ms.
+MAX_GROUP_NODES = 128
+# Storing and reading back one element is taken to cost as much as this many operations on it.
+# bench/constants.py, computed twice / stored: even at 3 operations for images of 512×512, between
+# 16 and 32 for 64×64; with 8 operations 1.13 and 0.84.
+RECOMPUTE_COST = 8
+# Work up to this cost is done again for every tap that reads its result, rather than stored.
+# A conversion or a scale and shift; an estimate, not measured.
+TAP_COST = 8
+
+
+def keep_sources(draft: Draft) -> None:
+    for p, node in enumerate(draft.program.nodes):
+        if node.storage is not None:
+            draft.keep[p] = "input"
+
+
+def keep_everything_unfused(draft: Draft) -> None:
+    if not draft.fuse:
+        for p in range(len(draft.program.nodes)):
+            kind = draft.kind(p)
+            if kind is None or not kind.is_part:
+                draft.keep.setdefault(p, "NDD_FUSION=0")
+
+
+def keep_what_was_read_before(draft: Draft) -> None:
+    for p in draft.also:
+        draft.keep.setdefault(p, "it was read in an earlier run of this program")
+
+
+def keep_outputs(draft: Draft) -> None:
+    for p in draft.program.outputs:
+        draft.keep.setdefault(p, "its value is asked for")
+
+
+def keep_around_opaque(draft: Draft) -> None:
+    """What is no part of a kernel, and what it reads."""
+    keep = draft.keep
+    for p, kind in draft.pending():
+        op = draft.node(p).op
+        if not kind.is_fused:
+            keep.setdefault(p, f"{op} works on memory")
+            for i in draft.inputs[p]:
+                keep.setdefault(i, f"{op} needs it in memory")
+        elif kind.is_rename and p in keep:
+            # the result is the input's memory under another shape: no kernel at all
+            for i in draft.inputs[p][:1]:
+                keep.setdefault(i, f"{op} only renames its axes")
+
+
+def keep_across_batches(draft: Draft) -> None:
+    """A single tensor computed for a whole batch is computed once, not once per sample."""
+    for p, inputs in enumerate(draft.inputs):
+        for i in inputs:
+            if draft.node(i).batch != draft.node(p).batch:
+                draft.keep.setdefault(i, "one tensor serves all samples")
+
+
+def keep_tables(draft: Draft) -> None:
+    """Inputs that a body indexes freely must be in memory."""
+    for p, kind in draft.pending():
+        for k, i in enumerate(draft.inputs[p]):
+            if kind.reads(k) is Reads.TABLE:
+                draft.keep.setdefault(i, "it is looked up by position")
+
+
+def keep_scattered(draft: Draft) -> None:
+    """What is read at several positions is in memory, unless it is cheap to compute there."""
+    for p, kind in draft.pending():
+        for k, i in enumerate(draft.inputs[p]):
+            if kind.reads(k) is Reads.SCATTERED:
+                held = _needs_memory(draft, i)
+                if held is not None:
+                    draft.keep.setdefault(held, f"{draft.node(p).op} reads it at several positions")
+
+
+def _needs_memory(draft: Draft, p: int) -> int | None:
+    """The value to store so that `p` can be read anywhere; None if there is no need."""
+    start, left = p, TAP_COST
+    while p not in draft.keep:
+        kind = draft.kind(p)
+        assert kind is not None
+        again = kind.cost_anywhere()
+        if again is None:
+            return start if kind.stores_its_users else p
+        left -= again
+        varying = [i for i in draft.inputs[p] if draft.node(i).rank]
+        pending = [i for i in varying if i not in draft.keep]
+        if left < 0 or len(varying) > 1:
+            return start
+        if not pending:
+            return None
+        p = pending[0]
+    return None
+
+
+def keep_joined_joins(draft: Draft) -> None:
+    """Joined parts that are joined again are stored: each part adds a test to every element."""
+    for p, kind in draft.pending():
+        for part in draft.inputs[p] if kind.is_join else ():
+            inner = draft.inputs[part][0]
+            found = draft.kind(inner)
+            if found is not None and found.is_join:
+                draft.keep.setdefault(inner, "it is one of many joined parts")
+
+
+def keep_shared(draft: Draft) -> None:
+    """A dear value that is needed at several places is computed once and stored.
+
+    A place is a kernel and the moves (views, broadcasts) on the way from its result to the value.
+    """
+    keep = draft.keep
+    users = draft.program.consumers()
+    costs = _costs(draft)
+    ids: dict[tuple[int, int], int] = {}  # a number for every place: (place of the user, user)
+    places: list[set[int]] = [set() for _ in users]
+    for p in range(len(users) - 1, -1, -1):
+        mine = places[p]
+        for user in users[p]:
+            start = ids.setdefault((-1, user), len(ids))
+            ends = (start,) if user in keep else places[user]
+            moves = _moves(draft, user, p)
+            mine.update(ids.setdefault((e, user), len(ids)) if moves else e for e in ends)
+        if p in keep or draft.kind(p) is None or len(mine) <= 1:
+            continue
+        if costs[p] * (len(mine) - 1) > RECOMPUTE_COST:
+            keep[p] = f"needed at {len(mine)} places, dearer to compute again than to store"
+
+
+def _moves(draft: Draft, user: int, p: int) -> bool:
+    """Whether a node reads one of its inputs at other positions than its own."""
+    kind = draft.kind(user)
+    return kind is None or any(
+        kind.reads(k) is not Reads.OWN for k, i in enumerate(draft.inputs[user]) if i == p
+    )
+
+
+def _costs(draft: Draft) -> list[int]:
+    """Cost of computing each value from memory, capped: beyond a limit all are dear."""
+    costs = [0] * len(draft.inputs)
+    for p, kind in draft.pending():
+        costs[p] = min(kind.cost() + sum(costs[i] for i in draft.inputs[p]), DEAR)
+    return costs
+
+
+def keep_all_but_one_core(draft: Draft) -> None:
+    """A kernel has room for one core; where several meet, all but the last are stored."""
+    carried: list[bool] = []
+    for p, inputs in enumerate(draft.inputs):
+        kind = draft.kind(p)
+        own = kind is not None and kind.has_core
+        found = [i for i in dict.fromkeys(inputs) if carried[i] and i not in draft.keep]
+        for i in found[:-1] if not own else found:
+            draft.keep[i] = "a kernel interpolates one value"
+        carried.append(own or bool(found))
+
+
+def keep_long_chains(draft: Draft) -> None:
+    groups: list[set[int]] = []  # the operations that a kernel for each value would have
+    for p, inputs in enumerate(draft.inputs):
+        if draft.kind(p) is None:
+            groups.append(set())
+            continue
+        parts = {i: groups[i] for i in inputs if i not in draft.keep}
+        group = set().union({p}, *parts.values())
+        while len(group) > MAX_GROUP_NODES:
+            largest = max(parts, key=lambda i: len(parts[i]))
+            draft.keep[largest] = f"the group has reached {MAX_GROUP_NODES} operations"
+            del parts[largest]
+            group = set().union({p}, *parts.values())
+        groups.append(group)

@@ -1,0 +1,74 @@
+"""Caches in memory. Every one has a name and a bound, and this module owns them all.
+
+A key must be a value, or an object that the entry itself keeps alive; never the bare `id` of
+something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_clearing: dict[str, Callable[[], None]] = {}  # by name: how to forget everything
+
+
+class Memo(Generic[K, V]):
+    """A bounded dictionary. When it is full it starts again from nothing: what is in use comes back
+    quickly, and no lookup pays for keeping an order."""
+
+    __slots__ = ("entries", "get", "limit", "name")
+
+    def __init__(self, name: str, limit: int) -> None:
+        assert name not in _clearing, f"two caches are called {name}"
+        self.name = name
+        self.limit = limit
+        self.entries: dict[K, V] = {}
+        self.get = self.entries.get  # bound once: lookups are a hot path
+        _clearing[name] = self.clear
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if len(self.entries) >= self.limit:
+            self.clear()
+        self.entries[key] = value
+
+    def setdefault(self, key: K, value: V) -> V:
+        """The value of a key; `value` becomes it if there is none. One answer for all threads."""
+        if len(self.entries) >= self.limit:
+            self.clear()
+        return self.entries.setdefault(key, value)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.entries.clear()
+
+
+def memoized(limit: int) -> Callable[[F], F]:
+    """Remember the last `limit` results of a function."""
+
+    def decorate(function: F) -> F:
+        cached = lru_cache(maxsize=limit, typed=True)(function)
+        name = f"{function.__module__}.{function.__qualname__}"
+        assert name not in _clearing, f"two caches are called {name}"
+        _clearing[name] = cached.cache_clear
+        return cached  # type: ignore[return-value]
+
+    return decorate
+
+
+def names() -> list[str]:
+    """Of all caches."""
+    return sorted(_clearing)
+
+
+def clear_all() -> None:
+    """Forget everything that can be made again."""
+    for clear in _clearing.values():
+        clear()

@@ -1,0 +1,103 @@
+"""What a renderer of a core must offer to the writer of a CPU kernel (see ir/core.py)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir.core import Column
+from ..ir.expr import Expr
+from ..ir.spec import KernelSpec
+
+if TYPE_CHECKING:
+    from .render import Writer
+
+Array = np.ndarray[Any, Any]
+AREA_ALIGNMENT = 64  # of areas in scratch memory, in bytes
+# A vector may be read or written where one element is meant, so each area has room behind it.
+SPARE_BYTES = 32
+
+
+class CpuCore(ABC):
+    """Writes the lines of one core; works for one `Writer`.
+
+    A core that needs memory names its areas; the kernel finds their addresses in variables of the
+    same names. The columns for them stand behind those of the spec and belong to this back-end.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        assert writer.spec.core is not None
+        self.writer = writer
+        self.spec = writer.spec
+
+    @property
+    def line_depth(self) -> int:
+        """How many loops stand around `line`."""
+        return len(self.spec.loop_axes)
+
+    def prepare(self) -> Iterable[str]:
+        """Lines that run once per sample."""
+        return ()
+
+    @abstractmethod
+    def line(self) -> Iterable[str]:
+        """Lines that compute what `read` gives, for all positions of the loops inside."""
+
+    @abstractmethod
+    def read(self, e: Expr) -> str:
+        """Source of a `core` leaf."""
+
+    @classmethod
+    def areas(cls, spec: KernelSpec) -> tuple[str, ...]:
+        """Names of the parts of the scratch memory."""
+        return ()
+
+    @classmethod
+    def area_bytes(cls, spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
+        """Bytes of each area for each sample, given the columns of the table."""
+        return []
+
+
+def columns_of(spec: KernelSpec) -> dict[Column, int]:
+    """Columns of a CPU kernel's table: those of the spec, then those of its scratch memory."""
+    areas = _areas(spec)
+    own: list[Column] = [("scratch",), *(("area", name) for name in areas)] if areas else []
+    return {**spec.columns, **{name: len(spec.columns) + k for k, name in enumerate(own)}}
+
+
+def _areas(spec: KernelSpec) -> tuple[str, ...]:
+    return () if spec.core is None else spec.core.cpu_renderer().areas(spec)
+
+
+class Scratch:
+    """The scratch memory of a CPU kernel: which part of it each sample uses for what."""
+
+    def __init__(self, spec: KernelSpec) -> None:
+        self._spec = spec
+        self._areas = _areas(spec)
+        self._first = len(spec.columns)
+        self.width = len(columns_of(spec))  # of a row of the kernel's table
+        # column for the address of the memory, which each thread fills in; None: there is none
+        self.column = self._first if self._areas else None
+
+    def divide(self, table: Array) -> int:
+        """Fill in where the areas begin; gives the bytes that the largest sample needs."""
+        core = self._spec.core
+        if core is None or not self._areas:
+            return 0
+        place = self._spec.columns
+        sizes = core.cpu_renderer().area_bytes(self._spec, lambda c: table[:, place[c]])
+        spare = SPARE_BYTES + AREA_ALIGNMENT - 1
+        ends = ((np.array(sizes) + spare) // AREA_ALIGNMENT * AREA_ALIGNMENT).cumsum(axis=0)
+        first = self._first + 1
+        table[:, first] = 0
+        table[:, first + 1 : first + len(ends)] = ends[:-1].T
+        return int(ends[-1].max(initial=0))
+
+
+def indented(lines: Iterable[str], by: int = 1) -> Iterator[str]:
+    """Lines of source, further in."""
+    return ("    " * by + line for line in lines)

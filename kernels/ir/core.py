@@ -1,0 +1,66 @@
+"""What computes the value at hand in a kernel, where that takes more than an expression.
+
+A kernel has loops over its output and, at each point, expressions. Some values need more than
+that: a sum over neighbours, a window, a whole axis. Such a computation is a `Core`, and a kernel
+has room for one. Its expressions read it through the leaf "core".
+
+A core brings its own columns of the table and one renderer per back-end. Nothing else in the
+spec, the binder or the back-ends knows which cores there are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .expr import Expr
+
+if TYPE_CHECKING:
+    from ..cpu.cores import CpuCore
+    from ..gpu.cores import GpuCore
+    from .spec import KernelSpec
+
+Array = np.ndarray[Any, Any]
+Column = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Core(ABC):
+    """A computation over dimensions of its own, which stand behind the axes of the output.
+
+    `value` is what it reads at one position: an expression over loads whose strides go on behind
+    the output axes, one more for each dimension of the core, and one for its channels.
+    """
+
+    value: Expr
+    axes: tuple[int | None, ...]  # output axis that each dimension follows, if it follows one
+    # Channels computed together: their position is one more behind the dimensions. 0: the value at
+    # hand is one number.
+    channels: int = 0
+
+    @property
+    def lanes(self) -> int:
+        return max(self.channels, 1)
+
+    @abstractmethod
+    def columns(self) -> dict[Column, str]:
+        """Columns of the table, and how each is read: "i64", "i32", "f32" (bits) or "index"."""
+
+    def depth(self, loops: int) -> int:
+        """How many of the kernel's loops, from outside, its value depends on."""
+        return loops
+
+    @abstractmethod
+    def operations(self, spec: KernelSpec, table: Array) -> Array:
+        """Arithmetic at each point of the output, per sample; for estimates (kernel_report)."""
+
+    @abstractmethod
+    def cpu_renderer(self) -> type[CpuCore]:
+        """What writes it into CPU kernels."""
+
+    @abstractmethod
+    def gpu_renderer(self) -> type[GpuCore]:
+        """What writes it into GPU kernels."""

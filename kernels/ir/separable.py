@@ -1,0 +1,55 @@
+"""SeparableSum: a value interpolated along up to three dimensions, each by itself.
+
+It is a weighted sum over a few neighbours (taps) along one dimension of sums along the next, in an
+order told by the table. The table also tells which neighbours, and with what weights (taps.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .core import Array, Column, Core
+from .expr import cost
+from .taps import CELLS
+
+if TYPE_CHECKING:
+    from ..cpu.cores import CpuCore
+    from ..gpu.cores import GpuCore
+    from .spec import KernelSpec
+
+# What the table tells of each dimension.
+TAPS = ("step", "at", "n", "in", *CELLS)
+_READ = {"table": "i64", "step": "index", "at": "index", "nearest": "index"} | dict.fromkeys(
+    ("origin", "scale", "stretch"), "f32"
+)
+
+# Finding the weight and the pixel of a tap: arithmetic in `_tap_weight` of gpu/separable.py.
+_TAP_OPERATIONS = 16
+
+
+@dataclass(frozen=True)
+class SeparableSum(Core):
+    """See above."""
+
+    def columns(self) -> dict[Column, str]:
+        return {
+            (f"tap_{what}", k): _READ.get(what, "i32")
+            for k in range(len(self.axes))
+            for what in TAPS
+        }
+
+    def operations(self, spec: KernelSpec, table: Array) -> Array:
+        dimensions = range(len(self.axes))
+        taps: Array = table[:, [spec.columns["tap_count", k] for k in dimensions]].prod(axis=1)
+        return taps * (self.lanes * (cost(self.value) + 2) + _TAP_OPERATIONS)
+
+    def cpu_renderer(self) -> type[CpuCore]:
+        from ..cpu.separable import SeparableLines
+
+        return SeparableLines
+
+    def gpu_renderer(self) -> type[GpuCore]:
+        from ..gpu.separable import SeparableTaps
+
+        return SeparableTaps

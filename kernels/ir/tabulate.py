@@ -1,0 +1,45 @@
+"""Functions of one byte: evaluated 256 times per sample, then looked up. Exact, often faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from .expr import Expr, cost, walk
+from .rewrites import without_detours
+from .spec import KernelSpec
+
+# A chain cheaper than this many operations vectorises better than a lookup does (bench/tabulate.py,
+# ns computed / looked up: cost 9: 0.20 / 0.42, cost 17: 0.44 / 0.37, cost 33: 1.4 / 0.39).
+TABLE_MIN_COST = 24
+MAX_TABLES = 8  # one for each stored value
+_COMPUTED = ("fetch", "bilinear", "lane", "core")
+
+
+def tabulated(spec: KernelSpec) -> KernelSpec:
+    """The spec, marked if everything that it stores should be looked up.
+
+    That is so if each stored value varies with one 8-bit load only, and is dear to compute.
+    """
+    values = [without_detours(v) for p in spec.static_points for v in spec.at_point(p)]
+    depths: dict[Expr, int] = {}
+    order = walk(values)
+    for e in order:
+        depths[e] = spec.depth(e, depths)
+    if not spec.loop_axes or any(depths[e] and e.op in _COMPUTED for e in order):
+        return spec
+    if byte_loads(values, depths) is None or len(values) > MAX_TABLES:
+        return spec
+    total = sum(cost(v) for v in values) // max(len(values), 1)
+    return replace(spec, is_tabulated=True) if total >= TABLE_MIN_COST else spec
+
+
+def byte_loads(values: Sequence[Expr], depths: Mapping[Expr, int]) -> list[Expr] | None:
+    """For each value, the one 8-bit load that it varies with; None if one varies otherwise."""
+    found: list[Expr] = []
+    for value in values:
+        varying = [e for e in walk([value]) if not e.args and depths[e] > 0]
+        if len(varying) != 1 or varying[0].op != "load" or varying[0].dtype.bits != 8:
+            return None
+        found.append(varying[0])
+    return found
