@@ -31,6 +31,9 @@ class Memo(Generic[K, V]):
         self.get = self.entries.get  # bound once: lookups are a hot path
         _clearing[name] = self.clear
 
+    def __contains__(self, key: K) -> bool:
+        return key in self.entries
+
     def __len__(self) -> int:
         return len(self.entries)
 

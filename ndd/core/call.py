@@ -33,13 +33,6 @@ def call(
     """Run one op call: every public function ends here."""
     stage = call_stage(op.name) if trace.active else None
     try:
-        if batch_size is None and device is None and op.kind == "pointwise":
-            node = _repeated(op, inputs, others)
-            if node is not None:
-                node.result.site = user_site()
-                storage = node.inputs[0].storage
-                finish_call([node], storage is not None and storage.external)
-                return (Batch if node.batch else Tensor)._of(node)
         result = _build(op, inputs, others, batch_size, device)
         nodes = [result] if isinstance(result, Node) else list(result)
         site = user_site()
@@ -63,54 +56,6 @@ def call(
 def call_stage(name: str) -> trace.Stage:
     """Tell who watches that a call begins."""
     return trace.begin("call", name, about={"line": str(site_of_caller())})
-
-
-_CONSTANT = object()
-_NUMBERS = (float, int, bool)
-
-
-def _repeated(op: OpDef, inputs: Sequence[Any], others: Sequence[Any]) -> Node | None:
-    """The node of a call like an earlier one: same types, numbers for arguments. None if unsure.
-
-    This is what a steady-state call costs; everything else about it was decided the first time.
-    """
-    handle = inputs[0]
-    if not isinstance(handle, Handle) or len(inputs) != 1:
-        return None
-    x = handle._node
-    if x.storage is None and x.result.context is not current_context():
-        return None
-    if x.device is not None or x.result.error is not None or (op.layouts and x.layout is None):
-        return None
-    signature: list[Any] = [x.dtype, x.layout, x.rank]
-    constants: list[Node] = []
-    for p, value in zip(op.others, others, strict=True):
-        if p.kind == "static":
-            if isinstance(value, (list, np.ndarray, Handle)):
-                return None
-            signature.append(value)
-            continue
-        if value is None:
-            value = p.default
-        if type(value) in _NUMBERS:
-            constants.append(convert.const_scalar(p.type(value), _ARG_DTYPES[p.type]))
-            signature.append(_CONSTANT)
-        elif value is None:
-            signature.append(None)
-        else:
-            return None
-    key = tuple(signature)
-    known = op.known_calls.get(key)
-    if known is None:
-        node = _build(op, inputs, others, None, None)
-        if node.inputs[0] is x:
-            op.known_calls[key] = (node.definition.kind, node.dtype, node.layout)
-        return node  # type: ignore[no-any-return]
-    if op.needs_channels is not None:
-        _check_data(op, x)
-    kind, dtype, layout = known
-    definition = Definition(kind, (x, *constants))
-    return Node(op.name, definition, x.shapes, dtype, layout, x.batch)
 
 
 def wrap(node: Node) -> Any:
@@ -137,21 +82,26 @@ def _reads_external(node: Node) -> bool:
 def _build(
     op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
 ) -> Any:
+    """The stages of a call: coerce, place, broadcast, check, build.
+
+    What a stage finds out about types and choices it keeps with the op, so that the next call like
+    it costs little: `_choices`, `_check_data` and `_pointwise` look that up first.
+    """
     nodes = [_input_node(p, value) for p, value in zip(_repeat(op, inputs), inputs, strict=True)]
-    values = dict(zip(op.names, others, strict=True))
-    ordinal = _place(op, nodes, device)
-    arguments = _choices(op, values)
-    for p in op.args:
-        arguments[p.name] = _argument(p, values[p.name])
-    for p in op.geometry:
-        arguments[p.name], per_sample = _geometry(p, values[p.name])
+    ordinal = _place(nodes, device)
+    arguments = _choices(op, others)
+    sized = nodes.copy()  # all that may tell the batch size
+    for k, p in op.arg_slots:
+        node = arguments[p.name] = _argument(p, others[k])
+        if node is not None:
+            sized.append(node)
+    for k, p in op.geometry_slots:
+        arguments[p.name], per_sample = _geometry(p, others[k])
         if per_sample is not None:
-            nodes.append(per_sample)  # only for its batch size
-    everything = [*nodes, *(a for a in arguments.values() if isinstance(a, Node))]
-    count = _batch_count(everything, batch_size)
+            sized.append(per_sample)
+    count = _batch_count(sized, batch_size)
     if count is not None and count > 1:
         _check_draws(op, others, count)
-    nodes = nodes[: len(inputs)]
     if ordinal is not None and not op.mixed:
         nodes = [_on(n, ordinal) for n in nodes]
         arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
@@ -169,7 +119,7 @@ def _build(
 def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
     """Warn of a random number that was drawn once for all samples: `batch_size` was forgotten."""
     for p, value in zip(op.others, others, strict=True):
-        if isinstance(value, Tensor) and value._node.op.startswith("random."):
+        if type(value) is Tensor and value._node.op.startswith("random."):
             from .suggestions import one_draw
 
             one_draw(op.name, p.name, value._node.op, count)
@@ -205,6 +155,16 @@ def _input_node(p: Param, value: Any) -> Node:
 
 
 def _check_data(op: OpDef, node: Node) -> Node:
+    facts = node.dtype, node.layout, node.rank
+    if facts in op.accepted:
+        return node
+    checked = _checked_data(op, node)
+    if checked is node and op.needs_channels is None:  # so it depends on nothing else
+        op.accepted[facts] = True
+    return checked
+
+
+def _checked_data(op: OpDef, node: Node) -> Node:
     if node.dtype in op.rejects:
         raise TypeError(f"element type {node.dtype} is not supported")
     if not op.layouts:
@@ -241,9 +201,11 @@ def resolve_layout(layouts: Sequence[str], node: Node) -> str:
     )
 
 
-def _place(op: OpDef, nodes: Sequence[Node], device: Any) -> int | None:
+def _place(nodes: Sequence[Node], device: Any) -> int | None:
     """Ordinal of the GPU to run on, or None for the CPU."""
     on_gpu = {n.device for n in nodes if n.device is not None}
+    if not on_gpu and device is None:
+        return None
     if len(on_gpu) > 1:
         raise ValueError(f"the inputs are on different GPUs: {sorted(on_gpu)}")
     follow = next(iter(on_gpu), None)
@@ -475,12 +437,11 @@ def _as_numbers(name: str, array: Array, dtype: DType, kind: Any) -> Array:
 
 # Types whose equal values mean the same. (Not float: 0.0 equals -0.0.)
 _PLAIN = {int, bool, str, type(None), DType, dt.DALIImageType, dt.DALIInterpType}
-_MAX_CHOICES = 1024  # kept per op: a seed may be another one in every call
 
 
-def _choices(op: OpDef, values: dict[str, Any]) -> dict[str, Any]:
+def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
     """All static arguments of a call. A combination that was there before is not checked again."""
-    given = tuple([None if (v := values[p.name]) is p.default else v for p in op.statics])
+    given = tuple([None if (v := others[k]) is p.default else v for k, p in op.static_slots])
     types = tuple(map(type, given))
     key = (given, types) if _PLAIN.issuperset(types) else None  # types: True equals 1
     known = None if key is None else op.known_choices.get(key)
@@ -488,8 +449,6 @@ def _choices(op: OpDef, values: dict[str, Any]) -> dict[str, Any]:
         return known.copy()
     found = {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
     if key is not None:
-        if len(op.known_choices) >= _MAX_CHOICES:
-            op.known_choices.clear()
         op.known_choices[key] = found.copy()
     return found
 
@@ -550,9 +509,30 @@ def _enum(p: Param, value: Any) -> Any:
 
 
 def _pointwise(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Node:
-    args = [(p, arguments[p.name]) for p in op.args]
-    present = tuple(v is not None for _, v in args)
-    given = [v for _, v in args if v is not None]
+    args = [arguments[p.name] for p in op.args]
+    statics = tuple([arguments[p.name] for p in op.statics])
+    given = [v for v in args if v is not None]
+    x = nodes[0]
+    is_repeatable = len(nodes) == 1 and (count is None or x.count == count)
+    if not is_repeatable or any([v.rank for v in given]):
+        return _pointwise_node(op, nodes, args, statics, count)
+    # With one number per argument the kind depends on types and choices alone.
+    key = (x.dtype, x.layout, x.rank, statics, tuple([None if v is None else v.dtype for v in args]))
+    kind = op.known_kinds.get(key)
+    if kind is None:
+        node = _pointwise_node(op, nodes, args, statics, count)
+        op.known_kinds[key] = node.definition.kind
+        return node
+    definition = Definition(kind, (x, *given))
+    is_batch = count is not None
+    return Node(op.name, definition, x.shapes, kind.expr.dtype, x.layout, is_batch, x.device)
+
+
+def _pointwise_node(
+    op: OpDef, nodes: list[Node], args: list[Node | None], statics: tuple[Any, ...],
+    count: int | None,
+) -> Node:  # fmt: skip
+    given = [v for v in args if v is not None]
     x = nodes[0]
     shapes = x.shapes
     if count is not None and shapes.count != count:
@@ -560,13 +540,11 @@ def _pointwise(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: i
     whole = tuple(range(x.rank))
     channel = (x.layout.index("C"),) if x.layout and "C" in x.layout else whole[-1:]
     axes = [whole] * len(nodes) + [channel if v.rank else () for v in given]
-    for p, v in args:
+    for p, v in zip(op.args, args, strict=True):
         if v is not None and v.rank:
             _check_vector(p, v, x, channel)
-    statics = tuple(arguments[p.name] for p in op.statics)
-    key = (op.name, present, statics)
-    batch = count is not None
-    inputs = [*nodes, *given]
+    key = (op.name, tuple(v is not None for v in args), statics)
+    inputs, batch = [*nodes, *given], count is not None
     return build.pointwise(op.name, _run_body, inputs, axes, shapes, x.layout, key, batch)
 
 

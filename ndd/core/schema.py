@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..kernels.common.memo import Memo
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
 
@@ -113,8 +114,6 @@ class OpDef:
     outputs: int | str | None = 1
     sample: str = ""  # an example call for the docs and the tests
     public: Any = field(default=None, repr=False)
-    known_calls: dict[Any, Any] = field(default_factory=dict, repr=False)
-    known_choices: dict[Any, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.data = tuple(p for p in self.params if p.kind == "data")
@@ -124,6 +123,15 @@ class OpDef:
         self.args = tuple(p for p in self.params if p.kind == "arg")
         self.geometry = tuple(p for p in self.params if p.kind == "geometry")
         self.statics = tuple(p for p in self.params if p.kind == "static")
+        # where each is among the arguments that are not inputs
+        self.arg_slots, self.geometry_slots, self.static_slots = (
+            tuple((k, p) for k, p in enumerate(self.others) if p.kind == kind)
+            for kind in ("arg", "geometry", "static")
+        )
+        # What earlier calls found out, by stage (ndd/core/call.py).
+        self.known_choices: Memo[Any, dict[str, Any]] = Memo(f"choices of {self.name}", 1024)
+        self.accepted: Memo[Any, bool] = Memo(f"data of {self.name}", 256)
+        self.known_kinds: Memo[Any, Any] = Memo(f"kinds of {self.name}", 1024)
 
 
 OPS: dict[str, OpDef] = {}
