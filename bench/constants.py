@@ -125,7 +125,8 @@ NEW_PROGRAM = """
 import sys, time
 import numpy as np
 import ndd
-from ndd.fusion import executor, plan
+from ndd.fusion.plan import planner as plan
+from ndd.fusion.run import executor
 from bench.constants import chain
 executor.NEW_PROGRAM_SECONDS = float(sys.argv[1])
 seen = []
@@ -175,7 +176,7 @@ import sys, time
 from statistics import median
 import numpy as np
 import ndd
-from ndd.fusion import passes
+from ndd.fusion.plan import passes
 passes.MAX_GROUP_NODES = int(sys.argv[1])
 x = ndd.batch(list(np.ones((32, 96, 96, 3), np.float32)))
 def program():

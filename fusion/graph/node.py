@@ -147,7 +147,7 @@ class Merge(NamedTuple):
 class Resample(NamedTuple):
     """Interpolation along some axes, each by itself; the result is float32.
 
-    params: one `kernels.taps.Taps` for each of the axes.
+    params: one `kernels.ir.taps.Taps` for each of the axes.
     """
 
     axes: tuple[int, ...]
@@ -275,10 +275,10 @@ class Node:
         self.promise: Any = None  # (record, position) of the plan that fused through this value
         self.report: Any = None  # the plan that produced it, for explain()
         self.source_info: Any = None
-        self.origin: Any = None  # see ndd.replay
+        self.origin: Any = None  # see ndd.loop.replay
         self.export: Any = None  # a torch tensor of its value, made in advance for the caller
-        self.sampling: Any = None  # see ndd.ops.merging
-        self.token: tuple[bool, int] | None = None  # see fusion.program.token
+        self.sampling: Any = None  # see ndd.ops.resample.merging
+        self.token: tuple[bool, int] | None = None  # see fusion.plan.program.token
 
     def is_live(self) -> bool:
         """Whether the user can still ask for this value."""
