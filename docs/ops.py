@@ -22,13 +22,19 @@ from ndd.core.schema import OPS, REQUIRED, OpDef, Param, type_text  # noqa: E402
 
 # Families in order: title, and the modules of ndd/ops that belong to it.
 FAMILIES = {
-    "decoding": ("Decoding", "decoders"),
-    "resampling": ("Resize, warp, displace", "resize random_crop warp perspective displace"),
-    "geometry": ("Crop, flip, pad, paste", "geometry paste normalize roi_random_crop"),
-    "colour": ("Colour, masks, tables", "color masks"),
-    "random": ("Random numbers and noise", "random_ops noise"),
-    "boxes": ("Boxes and transforms", "boxes transforms"),
-    "shapes": ("Types, shapes, creation", "conversion creation shapes"),
+    "decoding": ("Decoding", "images.decode"),
+    "resampling": (
+        "Resize, warp, displace",
+        "resample.resize resample.warp resample.perspective resample.displace random.crop",
+    ),
+    "geometry": (
+        "Crop, flip, pad, paste",
+        "geometry.crops geometry.paste geometry.normalize random.roi_crop",
+    ),
+    "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
+    "random": ("Random numbers and noise", "random.draws random.noises"),
+    "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),
+    "shapes": ("Types, shapes, creation", "pointwise.conversion shape.creation shape.shapes"),
 }
 KINDS = {
     "data": "input",
@@ -79,8 +85,8 @@ def members(family: str) -> list[OpDef]:
 
 
 def module_of(op: OpDef) -> str:
-    """The module of ndd/ops in which it is defined."""
-    return op.body.__module__.rpartition(".")[2]
+    """The module in which it is defined, as named from ndd.ops."""
+    return op.body.__module__.removeprefix("ndd.ops.")
 
 
 def overview() -> str:

@@ -27,7 +27,7 @@ def imported_modules(path: Path, package: str) -> set[str]:
             parts = package.split(".")
             base = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
             module = ".".join(p for p in (base, node.module or "") if p)
-            # `from . import cpu` imports a module, `from .cpu import render` a name of one
+            # `from . import passes` imports a module, `from .passes import keep_shared` a name of one
             found |= {f"{module}.{a.name}" for a in node.names} if not node.module else {module}
     return found
 
@@ -46,11 +46,13 @@ def test_imports_point_downwards(folder: str) -> None:
 
 def test_a_relative_import_is_resolved(tmp_path: Path) -> None:
     file = tmp_path / "x.py"
-    file.write_text("from ..context import EvalMode\nfrom . import lower\nimport ndd.call as c\n")
-    assert imported_modules(file, "ndd.fusion") == {
-        "ndd.context",
+    file.write_text(
+        "from ...runtime.context import EvalMode\nfrom . import lowering\nimport ndd.core.call as c\n"
+    )
+    assert imported_modules(file, "ndd.fusion.plan") == {
+        "ndd.runtime.context",
         "ndd.fusion.plan.lowering",
-        "ndd.call",
+        "ndd.core.call",
     }
 
 

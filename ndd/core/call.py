@@ -87,7 +87,8 @@ def _build(
     What a stage finds out about types and choices it keeps with the op, so that the next call like
     it costs little: `_choices`, `_check_data` and `_pointwise` look that up first.
     """
-    nodes = [_input_node(p, value) for p, value in zip(_repeat(op, inputs), inputs, strict=True)]
+    params = op.data * len(inputs) if op.variadic else op.data
+    nodes = [_input_node(p, value) for p, value in zip(params, inputs, strict=True)]
     ordinal = _place(nodes, device)
     arguments = _choices(op, others)
     sized = nodes.copy()  # all that may tell the batch size
@@ -100,7 +101,7 @@ def _build(
         if per_sample is not None:
             sized.append(per_sample)
     count = _batch_count(sized, batch_size)
-    if count is not None and count > 1:
+    if count is not None and count > 1 and Tensor in map(type, others):
         _check_draws(op, others, count)
     if ordinal is not None and not op.mixed:
         nodes = [_on(n, ordinal) for n in nodes]
@@ -119,7 +120,7 @@ def _build(
 def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
     """Warn of a random number that was drawn once for all samples: `batch_size` was forgotten."""
     for p, value in zip(op.others, others, strict=True):
-        if type(value) is Tensor and value._node.op.startswith("random."):
+        if isinstance(value, Tensor) and value._node.op.startswith("random."):
             from .suggestions import one_draw
 
             one_draw(op.name, p.name, value._node.op, count)
@@ -133,10 +134,6 @@ def _graph(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int |
             raise TypeError("at least one input is needed")
         return op.body(tuple(nodes), **arguments)
     return op.body(*nodes, **arguments)
-
-
-def _repeat(op: OpDef, inputs: Sequence[Any]) -> Sequence[Param]:
-    return [op.data[0]] * len(inputs) if op.variadic else op.data
 
 
 # -- inputs --------------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ def dense_array(node: Node) -> Array | None:
 
 
 def const_scalar(value: float | int | bool, dtype: DType) -> Node:
-    """A number as a node; one object per value (see fusion.program on what that allows)."""
+    """A number as a node; one object per value (see fusion.plan.program on what that allows)."""
     # -0.0 equals 0.0, so it needs a key of its own
     return _cached_scalar(value, dtype, value == 0 and str(value)[0] == "-")
 

@@ -1,4 +1,4 @@
-"""The operators of Tensor and Batch; `ops/arithmetic.py` fills them in, from its tables.
+"""The operators of Tensor and Batch; ops/pointwise/arithmetic.py fills them in, from its tables.
 
 Their types are in `operators.pyi`, which `python -m ndd.tools.stubs` writes.
 """

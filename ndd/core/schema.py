@@ -13,7 +13,7 @@ Four words settle what an argument is. `data`: an input, element by element. `ar
 number, one or one per sample, which goes to the kernel. `geometry`: a run-time number that decides
 shapes or positions, so it is read at the call. `static`: baked into the kernel, part of its key.
 
-A *pointwise* body runs on scalar expressions; a *graph* body builds nodes with `fusion.build`.
+A *pointwise* body runs on scalar expressions; a *graph* body builds nodes with fusion.graph.build.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The calls of a loop, made in advance on the data of coming iterations.
 
 A loop body makes nearly always the same calls. They are recorded in one iteration and made for the
-next ones by background threads (readers/lookahead.py), while the caller still works with the batch
+next ones by background threads (loop/lookahead.py), while the caller still works with the batch
 it has. A call of the caller that equals the recorded one (the same function and arguments, results
 of the same earlier calls, generators in the same state) gets what was made for it. At the first
 that differs, all that was made in advance is dropped. So no value depends on any of this.

@@ -47,7 +47,7 @@ def current_context() -> EvalContext:
 
 
 def merging() -> bool:
-    """Whether calls of this thread may merge with others: see ops/merging.py."""
+    """Whether calls of this thread may merge with others: see ops/resample/merging.py."""
     return _local.merges
 
 
@@ -356,7 +356,7 @@ class _Local(threading.local):
         self.contexts: list[EvalContext] = []
         self.default: EvalContext | None = None
         self.streams = _ThreadStreams()
-        self.merges = False  # see ops/merging.py
+        self.merges = False  # see ops/resample/merging.py
 
 
 _local = _Local()

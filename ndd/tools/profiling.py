@@ -68,7 +68,7 @@ class Profile:
         if self.path is not None:
             self.save(self.path)
 
-    # -- from kernels.trace --------------------------------------------------------------------
+    # -- from kernels.common.trace -------------------------------------------------------------
 
     def begin(self, stage: trace.Stage) -> None:
         stage.start = time.perf_counter_ns()

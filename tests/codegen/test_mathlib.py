@@ -65,7 +65,7 @@ UNARY: dict[str, Callable[[Array], Array]] = {
 }  # fmt: skip
 
 # In units of the last place, measured over 10 seeds and rounded up. A correctly rounded result
-# has up to 0.5; rsqrt rounds twice; for sin and cos see the note in mathlib/trigonometry.py.
+# has up to 0.5; rsqrt rounds twice; for sin and cos see the note in kernels/ir/mathlib/trigonometry.py.
 BOUND = {"f32": 0.51, "f64": 0.75}
 BOUNDS = {
     ("f32", "sin"): 0.57, ("f32", "cos"): 0.57,

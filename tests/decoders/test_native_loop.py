@@ -28,7 +28,7 @@ def both(program: Any, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(native_decoder, "is_enabled", True)
     assert native_decoder.is_available()
     with pytest.MonkeyPatch.context() as inner, ndd.EvalMode.deferred:
-        inner.setattr("ndd.codec.Images.held", None)  # how Python would decode them
+        inner.setattr("ndd.codecs.image.decode.Images.held", None)  # how Python would decode them
         assert_same(program(), wanted)
 
 
@@ -74,9 +74,9 @@ def test_damaged_files_and_those_after_them(monkeypatch: pytest.MonkeyPatch) -> 
 def test_all_pictures_of_a_plain_batch_are_decoded_in_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ndd.codec._decoded", None)  # how Python would decode them
+    monkeypatch.setattr("ndd.codecs.image.decode._decoded", None)  # how Python would decode them
     areas = areas_decoded(monkeypatch)
-    monkeypatch.setattr("ndd.codec._decoded", None)
+    monkeypatch.setattr("ndd.codecs.image.decode._decoded", None)
     assert len(arrays(ndd.decoders.image(batch(*GOOD)))) == len(areas) == len(GOOD)
 
 

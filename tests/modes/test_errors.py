@@ -111,9 +111,9 @@ def test_the_users_line_is_named_also_through_our_own_helpers(mode: str) -> None
 
 def test_files_beside_the_package_are_the_users() -> None:
     folder = inspect.getfile(ndd).rpartition("/ndd/")[0]
-    assert errors._is_ours(f"{folder}/ndd/call.py")
-    assert errors._is_ours(f"{folder}/ndd/fusion/plan.py")
-    assert errors._is_ours(f"{folder}/fusion/plan.py")
+    assert errors._is_ours(f"{folder}/ndd/core/call.py")
+    assert errors._is_ours(f"{folder}/ndd/fusion/plan/planner.py")
+    assert errors._is_ours(f"{folder}/fusion/plan/planner.py")
     assert not errors._is_ours(f"{folder}/ndd_project/train.py")
     assert not errors._is_ours(f"{folder}/tests/test_x.py")
 

@@ -52,8 +52,8 @@ def exif_in(data: memoryview, begin: int, end: int) -> memoryview | None:
 
 
 def frames(addresses: Array, lengths: Array) -> Array:
-    """A `Frame` of each file, by native code (cpu/native/jpeg_headers.py): in Python this would be
-    a tenth of what a batch costs before it is decoded."""
+    """A `Frame` of each file, by native code (kernels/cpu/native/jpeg_headers.py): in Python this
+    would be a tenth of what a batch costs before it is decoded."""
     files = np.stack([addresses, lengths], axis=1)
     found = np.empty((len(files), len(Frame)), np.int64)
     function("jpeg_frames")(address_of(files), len(files), address_of(found))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 GUIDE = sorted(p.stem for p in EXAMPLES.glob("guide_*.py"))
 OURS = "import ndd\n"
 UPSTREAM = "import nvidia.dali.experimental.dynamic as ndd\n"

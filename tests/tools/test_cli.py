@@ -11,7 +11,7 @@ import pytest
 import ndd
 from ndd.cli import bench, gallery, info, main
 from ndd.core.schema import OPS
-from tests.test_seeing import Page, pixels
+from tests.tools.test_seeing import Page, pixels
 
 
 def test_demo_writes_a_picture_and_says_what_was_fused(tmp_path):
@@ -20,7 +20,7 @@ def test_demo_writes_a_picture_and_says_what_was_fused(tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert pixels(output.read_bytes()).shape == (184 + 232, 4 * 232, 3)
     assert "8 operations in 1 group\n" in run.stdout
-    assert re.search(r"called at \S+/ndd/demo\.py:\d+, ", run.stdout)
+    assert re.search(r"called at \S+/ndd/tools/demo\.py:\d+, ", run.stdout)
     assert "images/s fused" in run.stdout
     assert run.stderr == ""
 

@@ -16,7 +16,7 @@ from tests.conformance.modes import error_everywhere, same_everywhere
 from tests.conformance.oracle import check
 from tests.decoders.fixtures import encoded, photo
 from tests.helpers import arrays, kernels, nothing_compiled
-from tests.test_random import LIMIT, counts_fit
+from tests.random.test_random import LIMIT, counts_fit
 
 INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 TYPES = (*INTEGERS, "float32")  # all that upstream takes

@@ -18,7 +18,7 @@ JOB = """
     import sys
     import numpy as np
     import ndd
-    from ndd.kernels import cpu_runtime
+    from ndd.kernels.cpu import runtime as cpu_runtime
     x = ndd.batch([np.arange(60, dtype=np.uint8).reshape(4, 5, 3)] * 2, layout="HWC")
     with ndd.EvalMode.deferred:
         y = ndd.crop(ndd.flip(x), crop=(3, 3)) * ndd.batch([0.5, 2.0])
@@ -99,13 +99,13 @@ def test_two_processes_fill_one_cache(warm: tuple[Path, str], tmp_path: Path) ->
 
 DECODE_AND_RESIZE = """
     import io, numpy as np, ndd
-    from ndd.kernels import ahead, cpu_helpers
+    from ndd.kernels.cpu import ahead, helpers
     from PIL import Image
     file = io.BytesIO()
     Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(file, "JPEG")
     images = ndd.decoders.image(np.frombuffer(file.getvalue(), np.uint8))
-    plain, made = cpu_helpers._compile, []
-    cpu_helpers._compile = lambda name: (made.append(name), plain(name))[1]
+    plain, made = helpers._compile, []
+    helpers._compile = lambda name: (made.append(name), plain(name))[1]
     print(ndd.resize(images, size=[8, 8]).shape)
     print(ahead._process is not None, sorted(set(ahead.USUAL) - set(made)))
     if ahead._process is not None:

@@ -17,7 +17,7 @@ import ndd
 from ndd.core.schema import OPS
 from ndd.tools import stubs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TYPES = {"DType", "DataType", "ImageType", "InterpType", "bool", "bfloat16"} | {
     f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)

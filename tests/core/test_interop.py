@@ -247,7 +247,7 @@ def test_batches_become_torch_tensors():
     assert ragged.torch(pad=True).tolist() == [[1, 2], [3, 0]]
     with pytest.raises(ValueError, match="padding needs a copy"):
         ragged.torch(copy=False, pad=True)
-    assert not hasattr(ragged, "__dlpack__")  # and no array: tests/test_mistakes.py
+    assert not hasattr(ragged, "__dlpack__")  # and no array: test_mistakes.py
 
 
 def test_bfloat16():

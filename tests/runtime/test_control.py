@@ -37,7 +37,7 @@ from ndd.runtime.context import (
 )
 from ndd.runtime.device import Device, device
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @functools.cache
@@ -161,8 +161,8 @@ def test_gpu_without_gpu_is_one_clear_line(name: str) -> None:
 def test_no_framework_is_imported_without_a_driver() -> None:
     code = """
 import sys
-from ndd.context import EvalContext, get_current_stream
-from ndd.device import Device
+from ndd.runtime.context import EvalContext, get_current_stream
+from ndd.runtime.device import Device
 assert get_current_stream() is None and EvalContext().device_id is None
 try:
     Device("gpu")
@@ -630,7 +630,7 @@ def test_stream_thread_is_lazy_and_ends(simulated: None) -> None:
 def test_stream_at_exit_and_after_fork() -> None:
     code = """
 import os
-from ndd.kernels.streams import Stream
+from ndd.kernels.gpu.streams import Stream
 s = Stream()
 out = []
 s.submit(lambda: out.append(1))
@@ -827,7 +827,7 @@ def test_a_finished_job_keeps_nothing_alive() -> None:
 def test_pool_after_fork_and_at_exit() -> None:
     code = """
 import os, threading
-from ndd.kernels.threads import ThreadPool
+from ndd.kernels.common.threads import ThreadPool
 pool = ThreadPool(3)
 pool.parallel_for(6, lambda c, w: None)
 pid = os.fork()
@@ -848,7 +848,7 @@ print("ok", [t.name for t in threading.enumerate()])
 def test_exit_while_a_daemon_thread_uses_the_pool() -> None:
     code = """
 import threading, time
-from ndd.kernels.threads import ThreadPool
+from ndd.kernels.common.threads import ThreadPool
 pool = ThreadPool(4)
 def forever():
     while True:
