@@ -37,25 +37,22 @@ class Definition(NamedTuple):
 class Result:
     """What becomes of a node: everything about it that changes."""
 
-    __slots__ = (
-        "context", "definition", "error", "export", "handle", "origin", "promise", "report",
-        "sampling", "site", "storage", "token",
-    )  # fmt: skip
+    # Defaults of the class: most results never need most of these, and calls are frequent.
+    error: BaseException | None = None
+    site: Site | None = None  # where the user made the call
+    context: Any = None  # the EvalContext that the call belongs to
+    handle: weakref.ref[Any] | None = None  # the user's Tensor or Batch, if it lives
+    promise: Any = None  # (record, position) of the plan that fused through this value
+    report: Any = None  # the plan that produced it, for explain()
+    origin: Any = None  # the recorded call that it came from, see ndd.loop
+    export: Any = None  # a torch tensor of its value, made in advance for the caller
+    sampling: Any = None  # see ndd.ops.resample.merging
+    token: tuple[bool, int] | None = None  # see fusion.plan.program.token
 
     def __init__(self, definition: Definition | None, storage: Storage | None) -> None:
         # A value that exists needs no definition: dropping it lets the node's ancestors go.
         self.definition = definition
         self.storage = storage
-        self.error: BaseException | None = None
-        self.site: Site | None = None  # where the user made the call
-        self.context: Any = None  # the EvalContext that the call belongs to
-        self.handle: weakref.ref[Any] | None = None  # the user's Tensor or Batch, if it lives
-        self.promise: Any = None  # (record, position) of the plan that fused through this value
-        self.report: Any = None  # the plan that produced it, for explain()
-        self.origin: Any = None  # the recorded call that it came from, see ndd.loop
-        self.export: Any = None  # a torch tensor of its value, made in advance for the caller
-        self.sampling: Any = None  # see ndd.ops.resample.merging
-        self.token: tuple[bool, int] | None = None  # see fusion.plan.program.token
 
     def deliver(self, storage: Storage) -> None:
         """The value is there."""

@@ -20,7 +20,7 @@ from .keep import (
     keep_tables,
     keep_what_was_read_before,
 )
-from .schedule import allot_scratch, cut_segments, find_regions
+from .schedule import allot_scratch, cut_segments, find_regions, mark_flat_segments
 
 PASSES: tuple[Callable[[Draft], None], ...] = (
     # what is stored
@@ -45,6 +45,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     tabulate_bytes,
     # when, and in which memory
     cut_segments,
+    mark_flat_segments,
     find_regions,
     allot_scratch,
 )

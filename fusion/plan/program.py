@@ -23,6 +23,10 @@ class Report(NamedTuple):
     promises: tuple[int, ...]
     made: Mapping[int, Shapes] = {}  # where only a part is decoded
 
+    def of(self, nodes: list[Node]) -> Report:
+        """The same for other nodes."""
+        return self._replace(nodes=facts_of(nodes))
+
 
 class Program:
     """A set of nodes to compute, in order. Positions index all lists.
@@ -30,6 +34,8 @@ class Program:
     `outputs` are positions that must be in memory afterwards; `promises` are live values that
     nobody has read: they may be fused through, and are computed again if somebody reads them.
     """
+
+    __slots__ = ("inputs", "key", "nodes", "outputs", "promises", "twins")
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -155,6 +161,37 @@ def token(node: Node) -> int:
         node.dtype.name, node.rank,
         node.device, storage is None or storage.strides is None, node.batch, static_channels(node),
     )  # fmt: skip
-    number = _tokens.setdefault(facts, next(_numbers))
+    number = _tokens.get(facts)
+    if number is None:
+        number = _tokens.setdefault(facts, next(_numbers))
     result.token = (stored, number)
     return number
+
+
+# -- one call --------------------------------------------------------------------------------------
+
+Call = tuple[int, ...]  # tokens of a node and of its inputs
+Order = tuple[int, ...]
+
+
+def one_call(node: Node) -> Call | None:
+    """What the plan of a single call on values in memory depends on; None if it is not such a call
+    or runs on a GPU."""
+    result = node.result
+    if node.device is not None or result.promise is not None or result.definition is None:
+        return None
+    tokens = [token(node)]
+    for i in result.definition.inputs:
+        if i.result.storage is None:
+            return None
+        tokens.append(token(i))
+    return tuple(tokens)
+
+
+def order_of_inputs(program: Program) -> Order | None:
+    """Which input of the only call stands at each position of its program, -1 for the call itself;
+    None if there is more than one call, or two inputs are one value."""
+    places = program.inputs[program.outputs[0]] if program.outputs else ()
+    if len(program.nodes) != len(places) + 1 or len(set(places)) != len(places):
+        return None
+    return tuple(places.index(p) if p in places else -1 for p in range(len(program.nodes)))

@@ -25,6 +25,15 @@ def _may_follow(draft: Draft, last: Step, step: Step) -> bool:
     )
 
 
+def mark_flat_segments(draft: Draft) -> None:
+    """Segments of one CPU kernel that runs over all elements of its operands, into one result."""
+    for segment in draft.segments:
+        step = segment.steps[0]
+        if len(segment.steps) == 1 and isinstance(step, KernelStep) and step.device is None:
+            is_flat = step.recipe.flat and len(step.recipe.stores) == 1
+            segment.flat = step if is_flat else None
+
+
 def find_regions(draft: Draft) -> None:
     """Decoded values that nothing but kernels read, directly or as copies."""
     readers: dict[int, list[Step]] = {}

@@ -22,6 +22,7 @@ class KernelStep:
     number: int = -1  # its place in the plan
     kernel: Any = None  # compiled on first use
     scratch: Any = None  # of a CPU kernel (kernels/cpu/cores.py), known with it
+    columns: Any = None  # of a flat kernel (fusion/run/binder.py), known from its first run on
 
     by_sample: ClassVar[bool] = True  # every sample depends on its own inputs alone
 
@@ -76,6 +77,8 @@ class Segment:
     # never needed at the same time share one.
     slots: dict[int, int] = field(default_factory=dict)
     last: tuple[int, ...] = ()  # values that nothing after this segment needs
+    # its only step, if that is a CPU kernel over all elements of its operands (fusion/run/flat.py)
+    flat: KernelStep | None = None
 
 
 class Regional(NamedTuple):

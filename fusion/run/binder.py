@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,11 +11,52 @@ from ...kernels.common import trace
 from ...kernels.ir.spec import KernelSpec
 from ..graph.node import Node
 from ..graph.shapes import Array
-from ..graph.storage import Storage
+from ..graph.storage import Storage, address_of
 from ..kinds.base import Term, Terms
 from ..plan.lowering import Recipe, WindowRecipe
 
 Number = int | Array  # one for all samples, or one each
+
+
+class FlatColumns(NamedTuple):
+    """Where the addresses of operands stand in the table of a kernel that runs over all elements of
+    its operands: (column, position in the program). Column 0 is the number of elements."""
+
+    stores: tuple[tuple[int, int], ...]
+    loads: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(spec: KernelSpec, recipe: Recipe) -> FlatColumns:
+        place = spec.columns
+        stores = tuple((place["out", k], p) for k, (p, _) in enumerate(recipe.stores))
+        loads = tuple((place["in", k], p) for k, (p, _) in enumerate(recipe.loads))
+        return FlatColumns(stores, loads)
+
+    def fill(self, rows: Array, volumes: Array, values: list[Storage | None]) -> None:
+        """Fill the table."""
+        rows[:, 0] = volumes
+        for operands in self:
+            for column, position in operands:
+                rows[:, column] = values[position].addresses  # type: ignore[union-attr]
+
+
+class Tables:
+    """Tables of small kernels, which are filled again and again by one thread at a time."""
+
+    MAX_KEPT = 64
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int], tuple[Array, int]] = {}
+
+    def take(self, width: int, count: int) -> tuple[Array, int]:
+        """A table with arbitrary content, and its address."""
+        found = self._kept.get((width, count))
+        if found is None:
+            if len(self._kept) >= self.MAX_KEPT:
+                self._kept.clear()
+            rows = np.empty((count, width), np.int64)
+            found = self._kept[width, count] = rows, address_of(rows)
+        return found
 
 
 class Binder:
@@ -42,11 +83,7 @@ class Binder:
         place = spec.columns
         rows = np.empty((root.count, width or len(place)), np.int64)
         if recipe.flat:
-            rows[:, 0] = root.shapes.volumes
-            for k, (position, _) in enumerate(recipe.stores):
-                rows[:, place["out", k]] = self._addresses(position)
-            for k, (position, _) in enumerate(recipe.loads):
-                rows[:, place["in", k]] = self._addresses(position)
+            FlatColumns.of(spec, recipe).fill(rows, root.shapes.volumes, self.values)
             return rows
         for a in spec.loop_axes:
             rows[:, place["n", a]] = root.shapes.rows[:, a]

@@ -15,7 +15,8 @@ from ..graph.storage import Storage, address_of, allocate, contiguous
 from ..plan.program import Program
 from ..plan.steps import KernelStep, Plan, Segment, Step
 from . import watch
-from .binder import Binder
+from .binder import Binder, Tables
+from .flat import run_flat
 from .pipeline import run_segment
 from .regions import regions_of
 
@@ -28,22 +29,30 @@ class Run:
     """
 
     def __init__(
-        self, plan: Plan, program: Program, pool: ThreadPool, gpu: Callable[[Any], Any]
+        self,
+        plan: Plan,
+        program: Program,
+        pool: Callable[[], ThreadPool],
+        gpu: Callable[[Any], Any],
+        tables: Tables,
     ) -> None:
         self.plan = plan
         self.program = program
         self.nodes = program.nodes
         self.pool = pool
         self.gpu = gpu  # device → its runtime (kernels/gpu/runtime.py)
-        self.values = [n.storage for n in program.nodes]
+        self.tables = tables
+        self.values = [n.result.storage for n in program.nodes]
         # not a method of ours: a cycle would keep results alive until a garbage collection
         self.binder = Binder(self.nodes, self.values, partial(_constant, gpu))
-        self.regions = regions_of(plan.regional, self.binder)
+        self.regions = regions_of(plan.regional, self.binder) if plan.regional else {}
 
     def execute(self) -> None:
         for segment in self.plan.segments:
             first = segment.steps[0]
-            if not first.by_sample:
+            if segment.flat is not None and self._run_flat(segment.flat):
+                pass
+            elif not first.by_sample:
                 self._staged(first, self._opaque, first)
             elif first.device is not None:
                 self._on_gpu(segment)
@@ -129,7 +138,10 @@ class Run:
     # -- CPU -----------------------------------------------------------------------------------
 
     def _on_cpu(self, segment: Segment) -> None:
-        run_segment(segment, self.nodes, self.values, self.regions, self.binder, self.pool)
+        run_segment(segment, self.nodes, self.values, self.regions, self.binder, self.pool())
+
+    def _run_flat(self, step: KernelStep) -> bool:
+        return run_flat(step, self.nodes, self.values, self.tables)
 
     # -- GPU -----------------------------------------------------------------------------------
 

@@ -15,14 +15,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ...kernels.common import trace
+from ...kernels.common.memo import Memo
 from ..graph.node import Node
-from ..graph.shapes import Array
 from ..graph.sites import at_site
 from ..plan.planner import PLANNER, Record
-from ..plan.program import Program, Report, collect
-from ..plan.steps import Plan
-from . import single
+from ..plan.program import Call, Order, Program, Report, collect, one_call, order_of_inputs
+from ..plan.steps import KernelStep, Plan
+from .binder import Tables
 from .execution import Run
+from .flat import run_flat
 
 # The background thread looks for work this often, and starts when nothing was added since its last
 # look. Op calls follow each other in 10-20 µs, so a burst of calls is taken as one program; a
@@ -41,7 +42,7 @@ EXTENDED_PROGRAM_SECONDS = 2e-3
 # Without work the pauses double up to this; then the thread sleeps until it is woken.
 LONGEST_PAUSE_SECONDS = 25e-3
 
-# Told of every program that has run; meanwhile nothing takes the shortest way (run/single.py).
+# Told of every program that has run.
 observers: list[Callable[[Program, Report], None]] = []
 
 
@@ -60,7 +61,7 @@ class Executor:
         self._added = 0
         self._running = threading.RLock()
         self._worker: _Worker | None = None
-        self._tables: dict[tuple[int, int], tuple[Array, int]] = {}
+        self._tables = Tables()
         _executors.add(self)
 
     # -- from op calls -------------------------------------------------------------------------
@@ -163,8 +164,8 @@ class Executor:
                     self._run([root])
 
     def _run_together(self, roots: list[Node]) -> None:
-        key = single.key_of(roots[0]) if len(roots) == 1 else None
-        if key is not None and not observers and single.run(roots[0], key, self._tables):
+        call = one_call(roots[0]) if len(roots) == 1 and not observers else None
+        if call is not None and self._run_again(roots[0], call):
             return
         roots, picked = unpicked(roots)
         if trace.active:
@@ -173,24 +174,58 @@ class Executor:
             planned = program_and_plan(roots)
         program, plan, record = planned
         for node in program.nodes:
-            if node.storage is not None and node.result.report is not None:
-                node.result.report.plan.was_extended = True
-        run = Run(plan, program, self._pool(), self._gpu)
+            earlier = node.result.report
+            if earlier is not None and node.result.storage is not None:
+                earlier.plan.was_extended = True
+        run = Run(plan, program, self._pool, self._gpu, self._tables)
         run.execute()
         report = program.report(plan, run.regions)
         for observe in observers:
             observe(program, report)
-        if key is not None and program.outputs:
-            single.learn(key, program.inputs[program.outputs[0]], program, plan, report)
+        if call is not None:
+            _remember(call, program, report)
         for p in (*program.outputs, *program.promises):
             for node in (program.nodes[p], *program.twins.get(p, ())):
                 node.result.report = report
-                if node.storage is None:
+                if node.result.storage is None:
                     node.result.promise = (record, p)
         for node in reversed(picked):
             kind, inputs, _ = node.definition
             node.result.deliver(kind.compute(node, list(inputs), None))
             node.result.report = report
+
+    def _run_again(self, node: Node, call: Call) -> bool:
+        """Run a call like an earlier one, whose program and plan are known, if it is small.
+
+        Programs that call op by op on small data are bound by Python, and collecting and planning
+        anew would be most of it (bench/overhead.py).
+        """
+        known = _known_calls.get(call)
+        if known is None:
+            return False
+        step, order, report = known
+        sources = node.inputs
+        nodes = [node if k < 0 else sources[k] for k in order]
+        values = [n.result.storage for n in nodes]
+        if not run_flat(step, nodes, values, self._tables):
+            return False
+        result = node.result
+        is_same = report.nodes[step.root][3] is node.shapes
+        result.report = report if is_same else report.of(nodes)
+        result.deliver(values[step.root])  # type: ignore[arg-type]
+        return True
+
+
+# Single calls on values in memory: the only step of their plans, and where it finds its operands.
+_known_calls: Memo[Call, tuple[KernelStep, Order, Report]] = Memo("single calls", 4096)
+
+
+def _remember(call: Call, program: Program, report: Report) -> None:
+    plan = report.plan
+    order = order_of_inputs(program)
+    step = plan.segments[0].flat if len(plan.segments) == 1 else None
+    if order is not None and step is not None and not program.promises:
+        _known_calls[call] = step, order, report
 
 
 def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:

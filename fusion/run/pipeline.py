@@ -23,12 +23,10 @@ from ..graph.sites import at_site
 from ..graph.storage import Storage, address_of, allocate, array_at
 from ..plan.steps import DecodeStep, KernelStep, Segment, Step
 from .binder import Binder
+from .flat import PARALLEL_MIN_BYTES
 from .regions import Region
 from .watch import watched
 
-# Handing work to another thread costs 70-90 µs; below this many bytes of results the
-# caller is done sooner alone.
-PARALLEL_MIN_BYTES = 512 << 10
 # Intermediates up to this size stay in the L2 cache anyway; beyond it each sample goes through all
 # kernels of its segment before the next one starts, in scratch memory of its thread.
 PIPELINE_MIN_BYTES = 1 << 20

@@ -34,23 +34,20 @@ def call(
     stage = call_stage(op.name) if trace.active else None
     try:
         result = _build(op, inputs, others, batch_size, device)
-        nodes = [result] if isinstance(result, Node) else list(result)
+        nodes = (result,) if isinstance(result, Node) else tuple(result)
         site = user_site()
-        external = False
         for node in nodes:
             node.result.site = site
-            external = external or _reads_external(node)
-        finish_call(nodes, external)
+        finish_call(nodes, any(map(_reads_external, nodes)))
     except Exception as error:
         raise at_site(error, op.name, user_site()) from error.__cause__
     finally:
         if stage is not None:
             stage.end()
-    handles = [wrap(n) for n in nodes]
     if isinstance(result, Node):
-        return handles[0]
+        return wrap(result)
     assert op.outputs != 1, f"{op.name} has several results: its definition must say `outputs=`"
-    return tuple(handles)
+    return tuple([wrap(n) for n in nodes])
 
 
 def call_stage(name: str) -> trace.Stage:
@@ -70,12 +67,12 @@ def wrap(node: Node) -> Any:
 def _reads_external(node: Node) -> bool:
     stack = list(node.inputs)
     while stack:
-        n = stack.pop()
-        if n.storage is not None:
-            if n.storage.external:
+        result = stack.pop().result
+        if result.storage is not None:
+            if result.storage.external:
                 return True
-        elif n.result.handle is None:  # made by this call
-            stack.extend(n.inputs)
+        elif result.handle is None and result.definition is not None:  # made by this call
+            stack.extend(result.definition.inputs)
     return False
 
 
@@ -88,13 +85,16 @@ def _build(
     it costs little: `_choices`, `_check_data` and `_pointwise` look that up first.
     """
     params = op.data * len(inputs) if op.variadic else op.data
-    nodes = [_input_node(p, value) for p, value in zip(params, inputs, strict=True)]
+    nodes = [
+        input_of(value) if isinstance(value, Handle) else _input_node(p, value)
+        for p, value in zip(params, inputs, strict=True)
+    ]
     ordinal = _place(nodes, device)
     arguments = _choices(op, others)
     sized = nodes.copy()  # all that may tell the batch size
     for k, p in op.arg_slots:
         node = arguments[p.name] = _argument(p, others[k])
-        if node is not None:
+        if node is not None and node.batch:
             sized.append(node)
     for k, p in op.geometry_slots:
         arguments[p.name], per_sample = _geometry(p, others[k])
@@ -152,8 +152,8 @@ def _input_node(p: Param, value: Any) -> Node:
 
 
 def _check_data(op: OpDef, node: Node) -> Node:
-    facts = node.dtype, node.layout, node.rank
-    if facts in op.accepted:
+    facts = node.dtype.name, node.layout, node.rank
+    if facts in op.accepted.entries:
         return node
     checked = _checked_data(op, node)
     if checked is node and op.needs_channels is None:  # so it depends on nothing else
@@ -285,9 +285,10 @@ def _or_default(p: Param, value: Any) -> Any:
 
 def _argument(p: Param, value: Any) -> Node | None:
     """A number for the kernel, as a node."""
-    value = _or_default(p, value)
     if value is None:
-        return None
+        value = _or_default(p, value)
+        if value is None:
+            return None
     kind = _ARG_DTYPES[p.type]
     if isinstance(value, (bool, int, float)):
         return convert.const_scalar(p.type(value), kind)
@@ -439,8 +440,10 @@ _PLAIN = {int, bool, str, type(None), DType, dt.DALIImageType, dt.DALIInterpType
 def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
     """All static arguments of a call. A combination that was there before is not checked again."""
     given = tuple([None if (v := others[k]) is p.default else v for k, p in op.static_slots])
-    types = tuple(map(type, given))
-    key = (given, types) if _PLAIN.issuperset(types) else None  # types: True equals 1
+    key: Any = given
+    if given != op.no_choices:
+        types = tuple(map(type, given))
+        key = (given, types) if _PLAIN.issuperset(types) else None  # types: True equals 1
     known = None if key is None else op.known_choices.get(key)
     if known is not None:
         return known.copy()
@@ -506,23 +509,23 @@ def _enum(p: Param, value: Any) -> Any:
 
 
 def _pointwise(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Node:
-    args = [arguments[p.name] for p in op.args]
     statics = tuple([arguments[p.name] for p in op.statics])
-    given = [v for v in args if v is not None]
+    args = [arguments[p.name] for p in op.args]
     x = nodes[0]
-    is_repeatable = len(nodes) == 1 and (count is None or x.count == count)
-    if not is_repeatable or any([v.rank for v in given]):
-        return _pointwise_node(op, nodes, args, statics, count)
     # With one number per argument the kind depends on types and choices alone.
-    key = (x.dtype, x.layout, x.rank, statics, tuple([None if v is None else v.dtype for v in args]))
-    kind = op.known_kinds.get(key)
+    facts = [None if v is None else v.dtype.name if v.rank == 0 else "many" for v in args]
+    is_usual = len(nodes) == 1 and (count is None or x.count == count) and "many" not in facts
+    key = (x.dtype.name, x.layout, x.rank, statics, *facts)
+    kind = op.known_kinds.get(key) if is_usual else None
     if kind is None:
         node = _pointwise_node(op, nodes, args, statics, count)
-        op.known_kinds[key] = node.definition.kind
+        if is_usual:
+            op.known_kinds[key] = node.definition.kind
         return node
-    definition = Definition(kind, (x, *given))
-    is_batch = count is not None
-    return Node(op.name, definition, x.shapes, kind.expr.dtype, x.layout, is_batch, x.device)
+    definition = Definition(kind, (x, *[v for v in args if v is not None]))
+    return Node(
+        op.name, definition, x.shapes, kind.expr.dtype, x.layout, count is not None, x.device
+    )
 
 
 def _pointwise_node(

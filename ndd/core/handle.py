@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,7 +48,7 @@ def _fallback_pool() -> Any:
     return ThreadPool(1)
 
 
-def finish_call(nodes: list[Node], read_external: bool) -> None:
+def finish_call(nodes: Sequence[Node], read_external: bool) -> None:
     """The flush policy: what happens to new nodes at the end of an op call."""
     mode = current_mode()
     context = current_context()
@@ -70,13 +71,14 @@ def _finish_elsewhere(node: Node, context: EvalContext) -> None:
     stack = list(node.inputs)
     while stack:
         n = stack.pop()
-        if n.result.context is context:
+        result = n.result
+        if result.context is context:
             continue
-        if n.result.context is not None:
+        if result.context is not None:
             evaluate_node(n)
             if n.device is not None:
                 _wait_for_stream(n, context)
-        elif n.storage is None:  # made by this call
+        elif result.storage is None:  # made by this call
             stack.extend(n.inputs)
 
 
@@ -110,11 +112,12 @@ def evaluate_argument(node: Node) -> None:
 def input_of(handle: Handle) -> Node:
     """The node of a handle that is an input of a call: what failed raises here."""
     node = handle._node
-    if node.storage is None:
-        if node.result.error is not None:
-            raise node.result.error
+    result = node.result
+    if result.storage is None:
+        if result.error is not None:
+            raise result.error
         # what another thread's executor owns is finished there first
-        if node.result.context is not None and node.result.context is not current_context():
+        if result.context is not None and result.context is not current_context():
             evaluate_node(node)
     return node
 
@@ -124,7 +127,7 @@ def lock_of(node: Node) -> AbstractContextManager[Any]:
     return executor_of(node.result.context or current_context())._running
 
 
-def synchronize(nodes: list[Node]) -> None:
+def synchronize(nodes: Sequence[Node]) -> None:
     """Wait until the device has finished writing these values."""
     for node in nodes:
         if node.device is not None:
