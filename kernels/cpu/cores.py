@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir.core import Column
-from ..ir.expr import Expr
+from ..ir.expr import Expr, walk
 from ..ir.spec import KernelSpec
 
 if TYPE_CHECKING:
@@ -49,6 +49,29 @@ class CpuCore(ABC):
     @abstractmethod
     def read(self, e: Expr) -> str:
         """Source of a `core` leaf."""
+
+    def element(self, positions: Sequence[str]) -> tuple[list[str], str]:
+        """Lines that compute the core's `value` at one position of its dimensions, and its name."""
+        writer, core = self.writer, self.spec.core
+        assert core is not None
+        lines: list[str] = []
+        for e in walk([core.value]):
+            if e.op == "const":
+                continue
+            text = None
+            if e.op == "load":
+                text = f"load_{e.dtype}(in_{e.attr}, {self._offset(e.attr, positions)})"
+            lines.append(writer.assign(e, text))
+        return lines, writer.ref(core.value)
+
+    def _offset(self, slot: int, positions: Sequence[str]) -> str:
+        """Where an operand is, at positions along the dimensions of the core."""
+        access, rank = self.spec.loads[slot], self.spec.rank
+        terms = [self.writer.outer_offset(slot, {})]
+        for k, stride in enumerate(access.strides[rank:]):
+            by = f"in_stride_{slot}_{rank + k}" if stride is None else str(stride)
+            terms.append(f"{positions[k]} * {by}")
+        return " + ".join(terms)
 
     @classmethod
     def areas(cls, spec: KernelSpec) -> tuple[str, ...]:
