@@ -60,11 +60,21 @@ class Pointwise(Kind):
         assert len(self.axes) == len(self.same) == len(node.inputs), f"{node}: inputs"
         for x, axes, same in zip(node.inputs, self.axes, self.same, strict=True):
             assert len(axes) == len(same) and (not axes or len(axes) == x.rank), f"{node}: {axes}"
-            for d, a in enumerate(axes):
-                mine, out = x.shapes.rows[:, d], node.shapes.rows[:, a]
-                fits = (mine == out) | ((mine == 1) & (not same[d]))
-                # an input that is read at computed positions has extents of its own
-                assert fits.all() or i_reads_elsewhere(self, x, node), f"{node}: axis {a} of {x}"
+        for e in _reads_of(self.expr):
+            self._check_read(node, e)
+
+    def _check_read(self, node: Node, e: Expr) -> None:
+        """Along every axis an input is read at the output's position, a given or a computed one."""
+        i, pins, *computed = e.attr
+        x, given = node.inputs[i], {axis % self.rank: k for axis, k in pins}
+        elsewhere = {axis % self.rank for axes in computed for axis in axes}
+        for d, a in enumerate(self.axes[i]):
+            mine, out = x.shapes.rows[:, d], node.shapes.rows[:, a]
+            if a in given:
+                fits = (mine > given[a]) | (node.shapes.volumes == 0)
+            else:
+                fits = (mine == out) | ((mine == 1) & (not self.same[i][d]))
+            assert a in elsewhere or fits.all(), f"{node}: axis {a} of {x}"
 
     # -- in a kernel ---------------------------------------------------------------------------
 
@@ -135,14 +145,6 @@ class Pointwise(Kind):
         source = lowering.inputs[position][i]
         dimension = self.axes[i].index(axis % self.rank)
         return lowering.index((None, 0, (("extent", source, dimension),)))
-
-
-def i_reads_elsewhere(kind: Pointwise, x: Node, node: Node) -> bool:
-    """Whether an input of a node is read at computed positions."""
-    return any(
-        i is x and kind.reads(k) in (Reads.SCATTERED, Reads.TABLE)
-        for k, i in enumerate(node.inputs)
-    )
 
 
 def pointwise(

@@ -25,7 +25,7 @@ _READ = {"table": "i64", "step": "index", "at": "index", "nearest": "index"} | d
 )
 
 # Finding the weight and the pixel of a tap: arithmetic in `_tap_weight` of gpu/separable.py.
-_TAP_OPERATIONS = 16
+TAP_OPERATIONS = 16
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SeparableSum(Core):
     def operations(self, spec: KernelSpec, table: Array) -> Array:
         dimensions = range(len(self.axes))
         taps: Array = table[:, [spec.columns["tap_count", k] for k in dimensions]].prod(axis=1)
-        return taps * (self.lanes * (cost(self.value) + 2) + _TAP_OPERATIONS)
+        return taps * (self.lanes * (cost(self.value) + 2) + TAP_OPERATIONS)
 
     def cpu_renderer(self) -> type[CpuCore]:
         from ..cpu.separable import SeparableLines

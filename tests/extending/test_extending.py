@@ -93,7 +93,9 @@ def test_new_lengths_compile_nothing():
 
 
 def test_its_errors_name_op_argument_and_line(mode):
-    with pytest.raises(ValueError, match=r"toy_running_max: `length` must be positive, got 0 \(called"):
+    with pytest.raises(
+        ValueError, match=r"toy_running_max: `length` must be positive, got 0 \(called"
+    ):
         call("toy_running_max", ndd.batch(samples(), layout="HWC"), length=0)
 
 
@@ -108,5 +110,9 @@ def test_only_the_part_that_is_read_is_decoded(tmp_path):
         y = call("toy_running_max", x, length=4).slice[40:48]
         (decode,) = [g for g in ndd.explain(y).groups if g.kind == "opaque"]
         assert 11 * 64 * 3 <= decode.written_bytes < 24 * 64 * 3
-        whole = call("toy_running_max", ndd.decoders.image(ndd.batch([np.asarray(data).reshape(-1)])), length=4)
+        whole = call(
+            "toy_running_max",
+            ndd.decoders.image(ndd.batch([np.asarray(data).reshape(-1)])),
+            length=4,
+        )
         assert_same(y, [arrays(whole)[0][40:48]])

@@ -10,8 +10,9 @@ import pytest
 import ndd
 from ndd.kernels.gpu import cubin
 from ndd.kernels.gpu.runtime import COMPUTED_BLOCK, Variant
+from ndd.kernels.ir.separable import TAP_OPERATIONS
 from ndd.tools import roofline
-from ndd.tools.roofline import GPUS, TAP_OPERATIONS, Gpu
+from ndd.tools.roofline import GPUS, Gpu
 
 pytestmark = pytest.mark.gpu
 SHAPES = [(16, 12, 3), (10, 30, 3)]
