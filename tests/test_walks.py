@@ -1,0 +1,67 @@
+"""The walks that README and CONTRIBUTING promise: the lists are followed by real calls."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ndd
+from tests.helpers import ROOT, forget_plans
+
+MOST_STOPS = 9
+_ROW = re.compile(r"^\| *\d+ *\| \[(\S+?)\]\((\S+?)\) \|", re.MULTILINE)
+
+
+def stops_of(page: str, heading: str) -> list[str]:
+    """Files of the numbered table below a heading, in order."""
+    text = (ROOT / page).read_text().split(heading, 1)[1].split("\n## ", 1)[0]
+    rows = _ROW.findall(text)
+    assert rows and all(name == link for name, link in rows), f"{page}: no table below {heading!r}"
+    return [name for name, _ in rows]
+
+
+def first_visits(program, files: list[str]) -> list[str]:
+    """Which of these files a program runs functions of, in the order of the first ones."""
+    known = {str((ROOT / f).resolve()): f for f in files}
+    visited: dict[str, None] = {}
+
+    def watch(frame, event, argument) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            path = str(Path(frame.f_code.co_filename).resolve())
+            if path in known:
+                visited[known[path]] = None
+            if len(visited) == len(known):
+                sys.setprofile(None)  # the compiler, which comes next, makes millions of calls
+
+    sys.setprofile(watch)
+    try:
+        program()
+    finally:
+        sys.setprofile(None)
+    return list(visited)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path) -> None:
+    """Nothing is planned or compiled yet."""
+    from ndd.kernels.cpu import runtime
+
+    forget_plans(monkeypatch)
+    monkeypatch.setattr(runtime, "_kernels", {})
+    monkeypatch.setenv("NDD_CACHE_DIR", str(tmp_path))
+
+
+def test_a_call_of_resize_passes_the_stops_of_the_readme() -> None:
+    stops = stops_of("README.md", "## How a call becomes a kernel")
+    assert len(stops) <= MOST_STOPS and len(set(stops)) == len(stops)
+    images = ndd.batch([np.zeros((30, 40, 3), np.uint8)], layout="HWC")
+
+    def program() -> None:
+        with ndd.EvalMode.deferred:
+            ndd.resize(images, size=[20, 20]).evaluate()
+
+    assert first_visits(program, stops) == stops
