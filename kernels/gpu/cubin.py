@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ..ir.spec import KernelSpec
 from . import render as gpu
-from .runtime import NUM_WARPS, GpuKernel, Variant, block_of, import_triton
+from .kernel import NUM_WARPS, GpuKernel, Variant, block_of, import_triton
 
 ARCHS = (80, 90, 120)
 WARP_SIZE = 32

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ..kernels.common import nvtx_ranges, trace
 from ..kernels.cpu import runtime as cpu_runtime
+from ..kernels.gpu import kernel as gpu_kernel
 from ..kernels.gpu import runtime as gpu_runtime
 
 # Some 440 MB (launches, measured), and a file of 230 MB; what comes later is counted, not kept.
@@ -259,7 +260,7 @@ class Counters:
         from ..fusion.plan.planner import PLANNER
 
         return cls(
-            PLANNER.count, cpu_runtime.compile_count, gpu_runtime.compile_count,
+            PLANNER.count, cpu_runtime.compile_count, gpu_kernel.compile_count,
             gpu_runtime.launch_count,
         )  # fmt: skip
 

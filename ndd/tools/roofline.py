@@ -20,7 +20,7 @@ from ..fusion.run.executor import fusion_enabled
 from ..fusion.run.regions import regions_of
 from ..fusion.run.watch import lines_of
 from ..kernels.gpu import cubin
-from ..kernels.gpu.runtime import NUM_WARPS, GpuKernel, Launch, block_of
+from ..kernels.gpu.kernel import NUM_WARPS, GpuKernel, Launch, block_of
 from ..kernels.ir.expr import cost
 from ..kernels.ir.spec import KernelSpec
 from .explain import counted

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from ndd.kernels.cpu import runtime as cpu_runtime
-from ndd.kernels.gpu import cubin
+from ndd.kernels.gpu import cubin, simulated
+from ndd.kernels.gpu import kernel as gpu_kernel
 from ndd.kernels.gpu import runtime as gpu_runtime
-from ndd.kernels.gpu.runtime import GpuRuntime, Launch, Variant
+from ndd.kernels.gpu.kernel import Launch, Variant
+from ndd.kernels.gpu.runtime import GpuRuntime
 from ndd.kernels.gpu.streams import Stream
 from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir import expr as ex
@@ -115,7 +117,7 @@ def run_variant(spec: KernelSpec, samples: list[Sample], variant: Variant) -> li
     sizes = table[:, [spec.columns["n", a] for a in spec.loop_axes]].prod(axis=1)
     largest, tiles, per_row = int(sizes.max()), None, 1
     if variant.grid == "ragged":
-        tiles = gpu_runtime.tile_map(sizes, SMALL_BLOCK)
+        tiles = gpu_kernel.tile_map(sizes, SMALL_BLOCK)
         programs = len(tiles)
     elif variant.grid == "packed":
         programs = -(-len(table) * largest // SMALL_BLOCK)
@@ -123,8 +125,8 @@ def run_variant(spec: KernelSpec, samples: list[Sample], variant: Variant) -> li
         per_row = -(-largest // SMALL_BLOCK)
         programs = len(table) * per_row
     launch = Launch(variant, SMALL_BLOCK, programs, largest, per_row, tiles)
-    kernel = gpu_runtime.get_kernel(spec)
-    gpu_runtime.interpret(kernel.interpreted, launch, table)
+    kernel = gpu_kernel.get_kernel(spec)
+    simulated.interpret(kernel.interpreted, launch, table)
     return outputs
 
 
@@ -401,7 +403,7 @@ def test_flat_in_every_grid(sizes):
 
 def test_only_real_alignment_is_claimed():
     spec = scale_spec()
-    kernel = gpu_runtime.get_kernel(spec)
+    kernel = gpu_kernel.get_kernel(spec)
     for shift in (0, 16, 1, 8):
         samples = scale_samples([5000] * 2, shift)
         table = make_table(spec, samples, make_outputs(spec, samples))
@@ -410,7 +412,7 @@ def test_only_real_alignment_is_claimed():
 
 def test_wide_offsets_are_noticed():
     spec = image_spec()
-    kernel = gpu_runtime.get_kernel(spec)
+    kernel = gpu_kernel.get_kernel(spec)
     samples = [image_sample(8, 9)]
     table = make_table(spec, samples, make_outputs(spec, samples))
     assert not kernel.plan(table, 1024).variant.wide
@@ -544,7 +546,7 @@ def test_scalars_of_a_batch_are_one_program(extents):
         [w[0] for w in want], [3 * (np.arange(n) + i) + 10 * i for i in range(150)]
     )
     table = make_table(spec, samples, make_outputs(spec, samples))
-    assert gpu_runtime.get_kernel(spec).plan(table, 1024).programs == 1
+    assert gpu_kernel.get_kernel(spec).plan(table, 1024).programs == 1
 
 
 def test_positions_of_four_axes():
@@ -642,7 +644,7 @@ def test_launches_run_in_stream_order_and_keep_memory():
 
 def test_source_is_kept_on_disk_under_its_name():
     spec = scale_spec()
-    kernel = gpu_runtime.GpuKernel(spec)
+    kernel = gpu_kernel.GpuKernel(spec)
     assert kernel.source_path.name.startswith("scale__u8_u8__")
     assert kernel.source_path.parent.name == "gpu"
     assert kernel.source_path.read_text() == kernel.source
@@ -713,7 +715,7 @@ def test_compiled_arithmetic_is_ieee(monkeypatch, tmp_path):
         x, y = load(2 * k, t), load(2 * k + 1, t)
         values += [x * y + x, x - x * y, x / y, ex.sqrt(x)]
     spec = flat_spec("ieee", [dt.float32] * 2 + [dt.float64] * 2, values)
-    kernel = gpu_runtime.GpuKernel(spec)
+    kernel = gpu_kernel.GpuKernel(spec)
     compiled = kernel.compile(Variant("ragged", False, False), GPUTarget("cuda", 90, 32), 128, 4)
     ptx, sass = compiled.asm["ptx"], compiled.asm["sass"]
     found = set(re.findall(r"\b((?:div|sqrt|fma|add|mul|sub)[.\w]*f(?:32|64))\b", ptx))

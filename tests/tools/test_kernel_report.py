@@ -9,7 +9,7 @@ import pytest
 
 import ndd
 from ndd.kernels.gpu import cubin
-from ndd.kernels.gpu.runtime import COMPUTED_BLOCK, Variant
+from ndd.kernels.gpu.kernel import COMPUTED_BLOCK, Variant
 from ndd.kernels.ir.separable import TAP_OPERATIONS
 from ndd.tools import roofline
 from ndd.tools.roofline import GPUS, Gpu

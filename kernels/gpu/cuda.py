@@ -1,0 +1,156 @@
+"""A real GPU. Memory comes from CuPy's pool, or else from PyTorch's. Never run so far: docs/gpu.md.
+
+CuPy, PyTorch and Triton's driver are imported at first use, never when this module is.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+
+from . import env
+from .kernel import NUM_WARPS, Array, GpuKernel, Launch, block_of
+from .streams import Event, Stream
+
+
+class CudaGpu:
+    """Memory, copies and launches on one stream."""
+
+    def __init__(self, device_id: int, stream: Stream) -> None:
+        self._device_id = device_id
+        self._stream = stream
+        self._memory = _memory_of(device_id, stream)
+        self._running: collections.deque[tuple[Event, list[Any]]] = collections.deque()
+        self._launching = threading.Lock()
+
+    def take(self, nbytes: int) -> _Block:
+        return self._memory.take(nbytes)
+
+    def block_for(self, table: Array, kernel: GpuKernel) -> int:
+        return block_of(kernel.spec)
+
+    def launch(self, kernel: GpuKernel, plan: Launch, table: Array, alive: list[Any]) -> None:
+        from triton.runtime import driver
+
+        with self._launching, self._memory.current():
+            target = driver.active.get_current_target()
+            compiled = kernel.compile(plan.variant, target, plan.block, NUM_WARPS)
+            head = table.nbytes
+            tail = 0 if plan.tiles is None else plan.tiles.nbytes
+            staged = self._memory.take_pinned(head + tail)
+            staged.array[:head] = table.reshape(-1).view(np.uint8)
+            if plan.tiles is not None:
+                staged.array[head : head + tail] = plan.tiles.reshape(-1).view(np.uint8)
+            device = self._memory.take(head + tail)
+            self._memory.copy(device.address, staged.address, head + tail)
+            arguments = (device.address, device.address + head, len(table), plan.n_points)
+            constants = (plan.block, *plan.variant)
+            compiled[(plan.programs, 1, 1)](
+                *arguments, plan.tiles_per_row, *constants, stream=self._stream.handle
+            )
+            self._keep([*alive, staged, device])
+
+    def copy(self, runs: list[tuple[int, int, int]], alive: list[Any]) -> None:
+        with self._launching, self._memory.current():
+            for to, source, nbytes in runs:
+                self._memory.copy(to, source, nbytes)
+            self._keep(alive)
+
+    def synchronize(self) -> None:
+        self._stream.synchronize()
+        with self._launching:
+            self._running.clear()
+
+    def _keep(self, alive: list[Any]) -> None:
+        """Hold objects until the stream has passed this point."""
+        while self._running and self._running[0][0].query():
+            self._running.popleft()
+        self._running.append((self._stream.record_event(), alive))
+
+
+class _Block:
+    """Memory of a framework's pool, with the address at hand."""
+
+    __slots__ = ("_owner", "address", "array", "nbytes")
+
+    def __init__(self, owner: Any, address: int, nbytes: int, array: Any = None) -> None:
+        self._owner = owner
+        self.address = address
+        self.nbytes = nbytes
+        self.array = array
+
+
+class _CupyMemory:
+    """CuPy's stream-ordered pools; copies through the CUDA runtime."""
+
+    def __init__(self, cupy: Any, device_id: int, stream: Stream) -> None:
+        self._cupy = cupy
+        self._device_id = device_id
+        self._stream = cupy.cuda.ExternalStream(stream.handle, device_id)
+
+    @contextlib.contextmanager
+    def current(self) -> Any:
+        with self._cupy.cuda.Device(self._device_id), self._stream:
+            yield
+
+    def take(self, nbytes: int) -> _Block:
+        with self.current():
+            memory = self._cupy.cuda.alloc(max(nbytes, 1))
+        return _Block(memory, int(memory.ptr), nbytes)
+
+    def take_pinned(self, nbytes: int) -> _Block:
+        memory = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
+        return _Block(memory, int(memory.ptr), nbytes, np.frombuffer(memory, np.uint8, nbytes))
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        runtime = self._cupy.cuda.runtime
+        runtime.memcpyAsync(to, source, nbytes, runtime.memcpyDefault, self._stream.ptr)
+
+
+class _TorchMemory:
+    """PyTorch's caching allocator; copies through the CUDA runtime that PyTorch has loaded."""
+
+    def __init__(self, torch: Any, device_id: int, stream: Stream) -> None:
+        self._torch = torch
+        self._device = torch.device("cuda", device_id)
+        self._stream = torch.cuda.ExternalStream(stream.handle, device=self._device)
+
+    @contextlib.contextmanager
+    def current(self) -> Any:
+        with self._torch.cuda.device(self._device), self._torch.cuda.stream(self._stream):
+            yield
+
+    def take(self, nbytes: int) -> _Block:
+        with self.current():
+            memory = self._torch.empty(max(nbytes, 1), dtype=self._torch.uint8, device=self._device)
+        return _Block(memory, memory.data_ptr(), nbytes)
+
+    def take_pinned(self, nbytes: int) -> _Block:
+        memory = self._torch.empty(max(nbytes, 1), dtype=self._torch.uint8, pin_memory=True)
+        return _Block(memory, memory.data_ptr(), nbytes, memory.numpy()[:nbytes])
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        # With unified addresses the driver knows on which side of the bus each one lies.
+        driver = ctypes.CDLL("libcuda.so.1")
+        status = driver.cuMemcpyAsync(
+            ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(nbytes),
+            ctypes.c_void_p(self._stream.cuda_stream),
+        )  # fmt: skip
+        if status != 0:
+            raise RuntimeError(f"cuMemcpyAsync of {nbytes} bytes failed with CUDA error {status}")
+
+
+def _memory_of(device_id: int, stream: Stream) -> _CupyMemory | _TorchMemory:
+    env.cuda()  # the one error if neither is installed
+    try:
+        import cupy
+    except ImportError:
+        import torch
+
+        return _TorchMemory(torch, device_id, stream)
+    return _CupyMemory(cupy, device_id, stream)

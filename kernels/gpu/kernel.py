@@ -1,0 +1,255 @@
+"""KernelSpec → a Triton kernel: its source, how it is compiled, and how a table is launched."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import threading
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..common import trace
+from ..common.disk_cache import cache_dir, write_atomically
+from ..cpu.runtime import kernel_name
+from ..ir.expr import walk
+from ..ir.spec import KernelSpec
+from . import render
+
+Array = np.ndarray[Any, Any]
+
+# Points of one program and its warps. A flat kernel loads 8 bytes a thread at once; one that
+# unrolls channels computes several values per point, and twice the points only cost occupancy
+# (gpu/cubin.py, HWC u8 → CHW f32 on sm_90: 278 instructions and occupancy .75 at 512 points,
+# 528 and .56 at 1024).
+FLAT_BLOCK = 1024
+UNROLLED_BLOCK = 512
+# One pixel for each thread where positions are computed: a bilinear warp takes 32 registers at 128
+# points, 48 at 256 and 72 at 512 (modelled occupancy on sm_90 1.0, .63, .44). Random numbers take
+# many, too: normal noise on three channels 58 at 128 points, and 100 at 512.
+COMPUTED_BLOCK = 128
+NUM_WARPS = 4
+# Samples of one size that fill less than this part of a program share programs.
+PACKED_FILL = 0.5
+
+_lock = threading.Lock()
+interpreting = threading.Lock()  # the interpreter patches triton.language while it runs
+_kernels: dict[KernelSpec, GpuKernel] = {}
+compile_count = 0  # kernels compiled by this process; tests assert on it
+
+
+def _after_fork() -> None:
+    global _lock, interpreting
+    _lock, interpreting = threading.Lock(), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Variant(NamedTuple):
+    """What of a launch is compiled into the kernel; none of it is a size."""
+
+    grid: str  # uniform, ragged or packed
+    wide: bool
+    aligned: bool
+
+
+class Launch(NamedTuple):
+    """One launch of a kernel over a table."""
+
+    variant: Variant
+    block: int
+    programs: int
+    n_points: int
+    tiles_per_row: int
+    tiles: Array | None
+
+
+class GpuKernel:
+    """A generated kernel: its source, and the ways to run it."""
+
+    def __init__(self, spec: KernelSpec) -> None:
+        self.spec = spec
+        self.name = kernel_name(spec, render.render(spec, "kernel"))
+        self.source = render.render(spec, self.name)
+        self.source_path = cache_dir() / "gpu" / f"{self.name}.py"
+        self._compiled: dict[tuple[Any, ...], Any] = {}
+        if "codegen" in os.environ.get("NDD_DEBUG", ""):
+            print(self.source)
+        if not self.source_path.exists():
+            write_atomically(self.source_path, self.source.encode())
+        # Triton reads the text through linecache, even if the file could not be written.
+        path = str(self.source_path)
+        lines = self.source.splitlines(keepends=True)
+        linecache.cache[path] = (len(self.source), None, lines, path)
+
+    @cached_property
+    def jit(self) -> Any:
+        """The function for the compiler, whatever TRITON_INTERPRET says."""
+        triton = import_triton()
+        found = self._function()
+        if isinstance(found, triton.JITFunction):
+            return found
+        integers = ["table", "tiles", "n_rows", "n_points", "tiles_per_row"]
+        return triton.JITFunction(found.fn, do_not_specialize=integers)
+
+    @cached_property
+    def interpreted(self) -> Any:
+        """The function for the interpreter, which writes into the namespace of what it runs."""
+        import_triton()
+        from triton.runtime.interpreter import InterpretedFunction
+
+        return InterpretedFunction(self._function().fn)
+
+    def _function(self) -> Any:
+        namespace: dict[str, Any] = {"__name__": f"ndd_generated.{self.name}"}
+        exec(compile(self.source, str(self.source_path), "exec"), namespace)
+        return namespace[self.name]
+
+    def compile(self, variant: Variant, target: Any, block: int, num_warps: int) -> Any:
+        """Triton's compiled kernel of a variant, from memory, from its disk cache, or made now."""
+        key = (variant, target.arch, block, num_warps)
+        found = self._compiled.get(key)
+        if found is None:
+            with _lock:
+                found = self._compiled.get(key)
+                if found is None:
+                    found = self._compiled[key] = self._make(variant, target, block, num_warps)
+        return found
+
+    def _make(self, *how: Any) -> Any:
+        if trace.active:
+            return trace.during(trace.begin("compile", self.name), self._compile, *how)
+        return self._compile(*how)
+
+    def _compile(self, variant: Variant, target: Any, block: int, num_warps: int) -> Any:
+        global compile_count
+        compile_count += 1
+        triton = import_triton()
+        from triton.compiler import ASTSource
+
+        types = {"table": "i64", "tiles": "i64", "n_rows": "i32", "n_points": "i64"}
+        names = ("BLOCK", "GRID", "WIDE", "ALIGNED")
+        signature = {**types, "tiles_per_row": "i32", **dict.fromkeys(names, "constexpr")}
+        constants = dict(zip(names, (block, *variant)))
+        source = ASTSource(self.jit, signature, constants)
+        # Contraction to fma would change bits.
+        options = {"num_warps": num_warps, "enable_fp_fusion": False}
+        if self.spec.core is not None:
+            options |= self.spec.core.gpu_renderer().options(self.spec)
+        with interpreting, triton.knobs.cache.scope():
+            if triton.knobs.getenv("TRITON_CACHE_DIR") is None:
+                triton.knobs.cache.dir = str(self.source_path.parent / "triton")
+            return triton.compile(source, target=target, options=options)
+
+    # -- what a table asks for -----------------------------------------------------------------
+
+    def plan(self, table: Array, block: int) -> Launch | None:
+        """How to launch over the rows of a table; None if there is nothing to do."""
+        count = len(table)
+        sizes = table[:, self._size_columns].prod(axis=1)
+        largest = int(sizes.max(initial=0))
+        if largest == 0:
+            return None
+        positions = largest + block
+        tiles = None
+        tiles_per_row = -(-largest // block)
+        if count == 1 or bool((sizes == largest).all()):
+            small = not self.spec.loop_axes or (count > 1 and largest < PACKED_FILL * block)
+            # a core works with numbers of one sample: a program must not span several
+            if small and self.spec.core is None:
+                grid, positions = "packed", count * largest + block
+                programs = -(-count * largest // block)
+            else:
+                grid, programs = "uniform", count * tiles_per_row
+        else:
+            grid, tiles = "ragged", tile_map(sizes, block)
+            programs = len(tiles)
+        wide = positions >= 1 << 31 or self._reach(table) >= 1 << 31
+        aligned = grid != "packed" and self._is_aligned(table)
+        return Launch(Variant(grid, wide, aligned), block, programs, largest, tiles_per_row, tiles)
+
+    @cached_property
+    def _size_columns(self) -> list[int]:
+        return [self.spec.columns["n", a] for a in self.spec.loop_axes]
+
+    @cached_property
+    def _aligned_columns(self) -> list[int] | None:
+        if not render.is_flat(self.spec):
+            return None
+        place = self.spec.columns
+        operands = [(("out", k), a) for k, a in enumerate(self.spec.stores)]
+        operands += [(("in", k), a) for k, a in enumerate(self.spec.loads)]
+        return [place[column] for column, a in operands if not a.is_scalar]
+
+    def _is_aligned(self, table: Array) -> bool:
+        columns = self._aligned_columns
+        return columns is not None and not (table[:, columns] & 15).any()
+
+    def _reach(self, table: Array) -> int:
+        """A bound for the largest offset, in elements, that the kernel computes."""
+        place, extents = self.spec.columns, self.spec.extents
+        reach = 0
+        for kind, accesses in (("out", self.spec.stores), ("in", self.spec.loads)):
+            for k, access in enumerate(accesses):
+                total: Any = np.abs(table[:, place[f"{kind}_first", k]]) if access.guarded else 0
+                if len(access.strides) > len(extents):  # read at computed positions
+                    reach = max(reach, int(table[:, place[f"{kind}_reach", k]].max(initial=0)))
+                    continue
+                for a, stride in enumerate(access.strides):
+                    if stride == 0:
+                        continue
+                    n = table[:, place["n", a]] if extents[a] is None else extents[a]
+                    by = table[:, place[f"{kind}_stride", k, a]] if stride is None else stride
+                    total = total + np.abs(by) * n
+                reach = max(reach, int(np.max(total, initial=0)))
+        return reach
+
+
+def block_of(spec: KernelSpec) -> int:
+    """Points of one program on a real GPU."""
+    own = None if spec.core is None else spec.core.gpu_renderer().block
+    if own is not None:
+        return own
+    if any(e.op in ("fetch", "call") for e in walk(spec.values)):
+        return COMPUTED_BLOCK
+    return FLAT_BLOCK if len(spec.static_points) == 1 else UNROLLED_BLOCK
+
+
+def tile_map(sizes: Array, block: int) -> Array:
+    """Pairs (row, tile) for every tile of every row, int32."""
+    counts = -(-sizes // block)
+    tiles = np.empty((int(counts.sum()), 2), np.int32)
+    tiles[:, 0] = np.repeat(np.arange(len(sizes)), counts)
+    first = np.cumsum(counts) - counts
+    tiles[:, 1] = np.arange(len(tiles)) - np.repeat(first, counts)
+    return tiles
+
+
+def get_kernel(spec: KernelSpec) -> GpuKernel:
+    """The kernel of a spec, from memory or generated now."""
+    found = _kernels.get(spec)
+    if found is None:
+        with _lock:
+            found = _kernels.get(spec)
+            if found is None:
+                found = _kernels[spec] = GpuKernel(spec)
+    return found
+
+
+def kernels() -> list[KernelSpec]:
+    """Specs of all kernels that this process has generated."""
+    return list(_kernels)
+
+
+def import_triton() -> Any:
+    """Triton, or the one error that says how to get it."""
+    try:
+        import triton
+    except ImportError:
+        raise RuntimeError(
+            'device="gpu" needs Triton, also if simulated: pip install "ndd-fusion[gpu]"'
+        ) from None
+    return triton

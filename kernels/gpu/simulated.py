@@ -1,0 +1,89 @@
+"""A simulated GPU: host memory and Triton's interpreter, in the order of a stream."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ..common.buffers import POOL
+from . import kernel as kernels
+from .kernel import Array, GpuKernel, Launch
+from .streams import Stream
+
+# The interpreter takes milliseconds per program whatever its size: it gets large ones.
+SIMULATED_BLOCK = 65536
+
+
+class SimulatedGpu:
+    """Host memory and Triton's interpreter, in the order of a stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def take(self, nbytes: int) -> Any:
+        return POOL.take(nbytes)
+
+    def block_for(self, table: Array, kernel: GpuKernel) -> int:
+        # A small batch need not fill a large tile with masked lanes.
+        points = int(table[:, kernel._size_columns].prod(axis=1).sum())
+        return min(SIMULATED_BLOCK, max(128, 1 << (max(points, 1) - 1).bit_length()))
+
+    def launch(self, kernel: GpuKernel, plan: Launch, table: Array, alive: list[Any]) -> None:
+        interpreted = kernel.interpreted
+
+        def run() -> None:
+            interpret(interpreted, plan, table)
+            alive.clear()
+
+        alive = [*alive, table]
+        self._stream.submit(run)
+
+    def copy(self, runs: list[tuple[int, int, int]], alive: list[Any]) -> None:
+        def run() -> None:
+            for to, source, nbytes in runs:
+                ctypes.memmove(to, source, nbytes)
+            alive.clear()
+
+        self._stream.submit(run)
+
+    def synchronize(self) -> None:
+        self._stream.synchronize()
+
+
+def interpret(function: Any, plan: Launch, table: Array) -> None:
+    """Run a kernel in Triton's interpreter, here and now."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    def scalar(value: int, dtype: Any, held: Any) -> Any:
+        # made here, because the interpreter types a Python number by its value
+        return tl.tensor(interpreter.TensorHandle(np.array([value], held), dtype), dtype)
+
+    tiles = 0 if plan.tiles is None else plan.tiles.ctypes.data
+    arguments = (
+        scalar(table.ctypes.data, tl.int64, np.int64), scalar(tiles, tl.int64, np.int64),
+        scalar(len(table), tl.int32, np.int32), scalar(plan.n_points, tl.int64, np.int64),
+        scalar(plan.tiles_per_row, tl.int32, np.int32),
+    )  # fmt: skip
+    builder = interpreter.interpreter_builder
+
+    def binary_op(lhs: Any, rhs: Any, op: Any) -> Any:
+        # The interpreter types a comparison like its operands, so that a scalar one spread over
+        # lanes became an integer, and no mask.
+        result = type(builder).binary_op(builder, lhs, rhs, op)
+        is_bool = result.data.dtype == np.bool_
+        return interpreter.TensorHandle(result.data, tl.int1) if is_bool else result
+
+    with kernels.interpreting, np.errstate(all="ignore"):
+        options = builder.options
+        # Integers wrap here; the check would only cost time (it computes everything twice).
+        builder.options = dataclasses.replace(options, sanitize_overflow=False)
+        builder.binary_op = binary_op
+        try:
+            function[(plan.programs,)](*arguments, plan.block, *plan.variant)
+        finally:
+            builder.options = options
+            del builder.binary_op
