@@ -18,6 +18,7 @@ from ndd.fusion.plan.program import collect
 from ndd.fusion.plan.steps import KernelStep
 from ndd.fusion.run import execution as run
 from ndd.fusion.run import pipeline
+from ndd.fusion.run.binder import Tables
 from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir import expr as ex
 from ndd.kernels.ir.interpreter import evaluate, evaluate_all
@@ -287,7 +288,7 @@ def test_samples_of_other_sizes_in_one_flush() -> None:
     x, y = ragged(**F32), ragged([(2, 2, 3)] * 5, **F32)
     program = collect([(x * 2.0)._node, (y + 1.0)._node])
     made = PLANNER.make_plan(program, True)
-    run.Run(made, program, ndd.ThreadPool(1), lambda _: None).execute()
+    run.Run(made, program, lambda: ndd.ThreadPool(1), lambda _: None, Tables()).execute()
     results = [program.nodes[p] for p in made.outputs]
     assert sorted(n.count for n in results) == [3, 5]
     for node in results:

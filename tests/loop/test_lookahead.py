@@ -161,8 +161,8 @@ def test_tensors_are_made_in_advance(pictures: list[str]) -> None:
     for number, (jpegs, labels) in enumerate(reader.next_epoch(SIZE)):
         x = augmented(number, jpegs, labels)
         if number > 2:
-            wait_until(lambda node=x._node: node.export is not None)
-            in_advance += labels._node.export is not None
+            wait_until(lambda node=x._node: node.result.export is not None)
+            in_advance += labels._node.result.export is not None
         first = x.torch()
         assert number < 3 or x._node.export is None
         second, third = x.torch(), x.torch(copy=True)
@@ -180,9 +180,9 @@ def test_a_call_that_returns_its_input_did_not_make_it(pictures: list[str]) -> N
     calls = []
     for number, (jpegs, labels) in enumerate(ndd.readers.File(files=pictures).next_epoch(SIZE)):
         x = augmented(number, jpegs, labels)
-        calls.append(x._node.origin[1])
+        calls.append(x._node.result.origin[1])
         assert x.cpu()._node is x._node
-        calls.append(x._node.origin[1])
+        calls.append(x._node.result.origin[1])
         x.torch()
     assert set(calls) == {calls[0]}
 
