@@ -22,7 +22,7 @@ from ndd.core.schema import OPS, REQUIRED, OpDef, Param, type_text  # noqa: E402
 
 # Families in order: title, and the modules of ndd/ops that belong to it.
 FAMILIES = {
-    "decoding": ("Decoding", "images.decode"),
+    "decoding": ("Decoding", "images.image_decoders"),
     "resampling": (
         "Resize, warp, displace",
         "resample.resize resample.warp resample.perspective resample.displace random.crop",

@@ -48,7 +48,7 @@ from .ops.boxes.bounding_boxes import bb_flip, bbox_paste, bbox_rotate
 from .ops.geometry.crops import crop, flip, pad, slice, transpose
 from .ops.geometry.normalize import crop_mirror_normalize, erase
 from .ops.geometry.paste import multi_paste, paste
-from .ops.images.decode import imread, peek_image_shape
+from .ops.images.image_decoders import imread, peek_image_shape
 from .ops.pointwise.color import (
     brightness,
     brightness_contrast,
@@ -79,7 +79,7 @@ from .ops.shape.creation import (
     zeros,
     zeros_like,
 )
-from .ops.shape.shapes import cat, expand_dims, reinterpret, reshape, squeeze, stack
+from .ops.shape.reshape import cat, expand_dims, reinterpret, reshape, squeeze, stack
 from .readers.external_source import ExternalSource
 from .runtime.context import (
     EvalContext,

@@ -215,7 +215,7 @@ def hue(input: _ArrayLike, *, hue: float | _Array | None = 0.0, image_type: _Ima
 @_overload
 def hue(input: _TensorLike, *, hue: float | _Array | _Batch | None = 0.0, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Rotate the hue."""
-from .ops.images.decode import imread as imread
+from .ops.images.image_decoders import imread as imread
 from .kernels.ir.dtypes import int16 as int16
 from .kernels.ir.dtypes import int32 as int32
 from .kernels.ir.dtypes import int64 as int64

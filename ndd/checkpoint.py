@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .readers.base import Reader
+from .readers.reader import Reader
 from .readers.state import ReaderState
 from .runtime.context import EvalContext
 from .runtime.rng import RNG, State

@@ -8,7 +8,14 @@ True
 from __future__ import annotations
 
 from .codecs.image.nvimgcodec import get_max_pixels, set_max_pixels
-from .ops.images.decode import errors, image, image_crop, image_random_crop, image_slice, numpy
+from .ops.images.image_decoders import (
+    errors,
+    image,
+    image_crop,
+    image_random_crop,
+    image_slice,
+    numpy,
+)
 
 __all__ = [
     "errors",

@@ -16,7 +16,7 @@ from .typing import Array as _Array, ArrayLike as _ArrayLike, DeviceLike as _Dev
 from .typing import DTypeLike as _DTypeLike, ImageTypeLike as _ImageTypeLike
 from .typing import InterpTypeLike as _InterpTypeLike, TensorLike as _TensorLike
 
-from .ops.images.decode import errors as errors
+from .ops.images.image_decoders import errors as errors
 from .codecs.image.nvimgcodec import get_max_pixels as get_max_pixels
 @_overload
 def image(input: _ArrayLike, *, adjust_orientation: _bool | None = True, affine: _bool | None = True, cache_batch_copy: _bool | None = True, cache_debug: _bool | None = False, cache_size: int | None = 0, cache_threshold: int | None = 0, cache_type: str | None = '', device_memory_padding: int | None = 16777216, device_memory_padding_jpeg2k: int | None = 0, dtype: _DTypeLike | None = _dt.uint8, host_memory_padding: int | None = 8388608, host_memory_padding_jpeg2k: int | None = 0, hw_decoder_load: float | None = 0.65, hybrid_huffman_threshold: int | None = 1000000, jpeg_fancy_upsampling: _bool | None = False, memory_stats: _bool | None = False, on_error: _Policy | None = 'raise', output_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, preallocate_height_hint: int | None = 0, preallocate_width_hint: int | None = 0, split_stages: _bool | None = False, use_chunk_allocator: _bool | None = False, use_fast_idct: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:

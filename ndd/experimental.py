@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from . import decoders  # noqa: F401  (the old name of it)
 from .core.schema import OPS
-from .ops.images.decode import peek_image_shape  # noqa: F401
+from .ops.images.image_decoders import peek_image_shape  # noqa: F401
 from .ops.resample import (
     perspective,  # noqa: F401  (its ops are collected below)
     resize,  # noqa: F401  (its ops are collected below)

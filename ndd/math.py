@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .ops.pointwise.arithmetic import MATH, Function, apply
+from .ops.pointwise.arithmetic import MATH, Elementwise, apply
 
 _PARAMETERS = {
     "atan2": ("x", "y"), "clamp": ("value", "lo", "hi"), "fpow": ("base", "exponent"),
@@ -18,7 +18,7 @@ _PARAMETERS = {
 }  # fmt: skip
 
 
-def _public(f: Function) -> Callable[..., Any]:
+def _public(f: Elementwise) -> Callable[..., Any]:
     short = f.label
     names = _PARAMETERS.get(short, ("input",))
     signature = ", ".join(names)

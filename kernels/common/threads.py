@@ -113,7 +113,7 @@ def _nothing(chunk: int, worker: int) -> None:
     """The work of a job that is done."""
 
 
-class _Worker:
+class _PoolWorker:
     """A helper thread; it knows its crew, never the pool, so that a dropped pool can end it."""
 
     __slots__ = ("index", "is_stopped", "jobs", "thread", "wake")
@@ -153,7 +153,7 @@ class _Crew:
     def __init__(self) -> None:
         self.lock = _thread.allocate_lock()  # of the caller that works as worker 0
         self.hiring = _thread.allocate_lock()
-        self.workers: list[_Worker] = []
+        self.workers: list[_PoolWorker] = []
         self.is_awaited = False  # by another caller
         self.is_closed = False
 
@@ -169,12 +169,12 @@ class _Crew:
             finally:
                 del _local.inside[self]
 
-    def hire(self, n_helpers: int) -> list[_Worker]:
+    def hire(self, n_helpers: int) -> list[_PoolWorker]:
         """Up to `n_helpers` running workers; fewer if the system gives no more threads."""
         with self.hiring:
             while len(self.workers) < n_helpers and not self.is_closed:
                 try:
-                    self.workers.append(_Worker(len(self.workers) + 1, self))
+                    self.workers.append(_PoolWorker(len(self.workers) + 1, self))
                 except RuntimeError:  # "can't start new thread"
                     break
             return self.workers[:n_helpers]
@@ -197,13 +197,13 @@ class _Crew:
 _crews: weakref.WeakSet[_Crew] = weakref.WeakSet()
 
 
-class _Local(threading.local):
+class _LocalPool(threading.local):
     def __init__(self) -> None:
         # The pools whose chunk this thread is running, and as which of their workers.
         self.inside: dict[_Crew, int] = {}
 
 
-_local = _Local()
+_local = _LocalPool()
 
 
 class ThreadPool:

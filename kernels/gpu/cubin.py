@@ -53,7 +53,7 @@ FAMILIES = {
 
 
 @dataclass(frozen=True)
-class Report:
+class CubinReport:
     """What the assembler made of a kernel."""
 
     name: str
@@ -99,7 +99,7 @@ def compile_cubin(
     variant: Variant | None = None,
     block: int | None = None,
     num_warps: int = NUM_WARPS,
-) -> Report:
+) -> CubinReport:
     """Compile a spec for `sm_<arch>`, in a fresh cache, and read its resources."""
     import_triton()
     from triton.backends.compiler import GPUTarget
@@ -115,7 +115,7 @@ def compile_cubin(
     usage = _inspect("cuobjdump", "--dump-resource-usage", cubin)
     numbers = {key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", usage)}
     registers, shared = numbers["REG"], numbers.get("SHARED", 0) + compiled.metadata.shared
-    return Report(
+    return CubinReport(
         name=kernel.name,
         arch=arch,
         variant=variant,
@@ -127,7 +127,7 @@ def compile_cubin(
     )
 
 
-def compile_all(specs: Iterable[KernelSpec], archs: Sequence[int] = ARCHS) -> list[Report]:
+def compile_all(specs: Iterable[KernelSpec], archs: Sequence[int] = ARCHS) -> list[CubinReport]:
     """Reports of several kernels on several architectures."""
     return [compile_cubin(spec, arch) for spec in specs for arch in archs]
 

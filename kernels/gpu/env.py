@@ -14,11 +14,11 @@ from typing import Any
 SIMULATED_DEVICES = 2
 
 
-class _Local(threading.local):
+class _LocalGpu(threading.local):
     device_id: int = 0
 
 
-_local = _Local()
+_local = _LocalGpu()
 
 
 def simulating() -> bool:

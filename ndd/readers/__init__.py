@@ -12,9 +12,9 @@
 
 from __future__ import annotations
 
-from .base import Reader
 from .epoch import Epoch
 from .files import File
+from .reader import Reader
 from .state import ReaderState
 
 __all__ = ["Epoch", "File", "Reader", "ReaderState"]

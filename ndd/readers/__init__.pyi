@@ -20,6 +20,6 @@ from .epoch import Epoch as Epoch
 from .files import File as _File
 class File(_File):
     def __init__(self, max_batch_size: int | None = None, name: str | None = None, device: _Any = 'cpu', num_inputs: int | None = None, *, file_root: _Any = None, files: _Any = None, labels: _Sequence[int] | None = None, file_list: _Any = None, file_filters: _Sequence[str] | None = ('*.jpg', '*.jpeg', '*.png', '*.bmp', '*.tif', '*.tiff', '*.pnm', '*.ppm', '*.pgm', '*.pbm', '*.jp2', '*.webp', '*.flac', '*.ogg', '*.wav'), dir_filters: _Sequence[str] | None = None, case_sensitive_filter: _bool | None = False, read_ahead: _bool | None = False, dont_use_mmap: _bool | None = False, skip_cached_images: _bool | None = False, tensor_init_bytes: int | None = 1048576, shard_id: int | None = 0, num_shards: int | None = 1, stick_to_shard: _bool | None = False, pad_last_batch: _bool | None = False, last_batch: _Literal['wrap', 'pad', 'partial', 'drop'] | None = None, random_shuffle: _bool | None = False, initial_fill: int | None = 1024, seed: int | None = -1, shuffle_after_epoch: _bool | None = False, shuffle_after_epoch_seed: int | None = None, prefetch_queue_depth: int | None = 1, lazy_init: _bool | None = False, on_error: _Policy = 'raise', enable_checkpointing: _bool = False) -> None: ...
-from .base import Reader as Reader
+from .reader import Reader as Reader
 from .state import ReaderState as ReaderState
 __all__ = ['Epoch', 'File', 'Reader', 'ReaderState']

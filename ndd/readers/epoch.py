@@ -21,7 +21,7 @@ from .order import EpochPlan
 from .read_ahead import ReadAhead
 
 if TYPE_CHECKING:
-    from .base import Reader
+    from .reader import Reader
 
 # Single samples are read ahead in runs of this many: handing over an item between threads takes
 # about as long as reading a small file.

@@ -15,9 +15,9 @@ from ..fusion.graph.shapes import Array, Shapes
 from ..fusion.graph.storage import Storage
 from ..kernels.ir import dtypes as dt
 from . import listing
-from .base import Reader
 from .contents import Contents, read_file, read_files
 from .epoch import Bad, Sample, Samples, Table
+from .reader import Reader
 
 FILE_FILTERS = (
     "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm",

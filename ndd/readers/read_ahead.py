@@ -16,7 +16,7 @@ from ..kernels.common import trace
 EXIT_JOIN_SECONDS = 5.0
 
 
-class _Failure:
+class _ReadFailure:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
@@ -53,7 +53,7 @@ class _Row:
             try:
                 item = self.make(number)
             except BaseException as error:  # reported where the item is asked for
-                item = _Failure(error)
+                item = _ReadFailure(error)
             with self.changed:
                 if self.stopped.is_set():
                     return
@@ -69,7 +69,7 @@ class _Row:
                 self.changed.wait()
             if number in self.done:
                 item = self.done[number]
-                if isinstance(item, _Failure):
+                if isinstance(item, _ReadFailure):
                     raise item.error
                 del self.done[number]
                 self.next_taken = number + 1

@@ -346,7 +346,7 @@ class EvalContext:
         return chosen.get(device_id) or _default_streams.get(device_id)
 
 
-class _Local(threading.local):
+class _LocalContext(threading.local):
     """State of one thread; plain attributes, because every op call reads two of them."""
 
     def __init__(self) -> None:
@@ -359,7 +359,7 @@ class _Local(threading.local):
         self.merges = False  # see ops/resample/merging.py
 
 
-_local = _Local()
+_local = _LocalContext()
 _default_streams: dict[int, Stream] = {}
 
 

@@ -14,14 +14,14 @@ __all__ = ["Device", "DeviceLike", "device"]
 _DLPACK_TYPES = {1: "cpu", 2: "gpu"}
 
 
-class _Local(threading.local):
+class _LocalDevice(threading.local):
     def __init__(self) -> None:
         self.stack: list[Device] = []
         # Current GPU to restore when the matching entry of `stack` leaves.
         self.previous_ids: list[int | None] = []
 
 
-_local = _Local()
+_local = _LocalDevice()
 
 
 def _split_name(name: str, device_id: int | None) -> tuple[str, int | None]:

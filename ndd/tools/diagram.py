@@ -34,7 +34,7 @@ _STYLE = "".join(
 
 
 @dataclass
-class _Row:
+class _DiagramRow:
     """One line of text in a box; `op`: the value that it stands for."""
 
     text: str
@@ -48,7 +48,7 @@ class _Box:
     """An input or a group, where it stands, and what flows into it."""
 
     kind: str
-    rows: list[_Row]
+    rows: list[_DiagramRow]
     makes: tuple[int, ...]
     reads: tuple[int, ...]
     title: str = ""
@@ -126,15 +126,15 @@ def _boxes(found: Explanation, links: list[str]) -> list[_Box]:
     values = found.values
     read = {p for g in found.groups for p in g.reads}
     boxes = [
-        _Box("input", [_Row(f"{v.text}  {size_text(v.nbytes)}", "note")], (p,), (), v.op)
+        _Box("input", [_DiagramRow(f"{v.text}  {size_text(v.nbytes)}", "note")], (p,), (), v.op)
         for p, v in enumerate(values)
         if p in read and v.is_input and not v.is_constant
     ]
     for k, (g, link) in enumerate(zip(found.groups, links, strict=True)):
-        rows = [_Row(f"[{k}] {g.kernel or g.kind}", "name", link=link)]
-        rows += [_Row(f"{values[p].op}  {values[p].text}", op=p) for p in g.members]
-        rows.append(_Row(g.moved, "note"))
-        rows.append(_Row(f"ends because {g.reason}", "note"))
+        rows = [_DiagramRow(f"[{k}] {g.kernel or g.kind}", "name", link=link)]
+        rows += [_DiagramRow(f"{values[p].op}  {values[p].text}", op=p) for p in g.members]
+        rows.append(_DiagramRow(g.moved, "note"))
+        rows.append(_DiagramRow(f"ends because {g.reason}", "note"))
         reads = tuple(p for p in g.reads if not values[p].is_constant)
         boxes.append(_Box(g.kind, rows, g.outputs, reads, f"ends because {g.reason}"))
     return boxes

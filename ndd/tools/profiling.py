@@ -29,7 +29,7 @@ OUR_THREADS = "ndd-"
 Interval = tuple[int, int]
 
 
-class Event(NamedTuple):
+class StageEvent(NamedTuple):
     """A stage that has ended; times in nanoseconds since the profile began."""
 
     category: str
@@ -48,7 +48,7 @@ class Profile:
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = None if path is None else Path(path)
-        self.events: list[Event] = []
+        self.events: list[StageEvent] = []
         self.threads: dict[int, str] = {}  # names, by the system's number
         self.dropped = 0  # events that there was no room for
         self._began = 0
@@ -86,7 +86,7 @@ class Profile:
             self.threads[thread] = threading.current_thread().name
         start, end = stage.start - self._began, now - self._began
         facts = (stage.group, stage.samples, stage.run, stage.about)
-        self.events.append(Event(stage.category, stage.name, thread, start, end, *facts))
+        self.events.append(StageEvent(stage.category, stage.name, thread, start, end, *facts))
 
     # -- for people ----------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Counters:
 
 
 def summarise(
-    events: Sequence[Event], threads: dict[int, str], seconds: float, dropped: int = 0
+    events: Sequence[StageEvent], threads: dict[int, str], seconds: float, dropped: int = 0
 ) -> Summary:
     """Sum up the stages of a profile."""
     pieces = own_pieces(events)
@@ -294,7 +294,7 @@ def summarise(
     return result
 
 
-def _nest(order: Sequence[int], events: Sequence[Event], pieces: list[list[Interval]]) -> None:
+def _nest(order: Sequence[int], events: Sequence[StageEvent], pieces: list[list[Interval]]) -> None:
     """Give every moment of a thread to the innermost of its stages, which come by their start."""
     stack: list[int] = []
     now = 0
@@ -320,7 +320,7 @@ def _nest(order: Sequence[int], events: Sequence[Event], pieces: list[list[Inter
     leave(max(events[k].end for k in order))
 
 
-def own_pieces(events: Sequence[Event]) -> list[list[Interval]]:
+def own_pieces(events: Sequence[StageEvent]) -> list[list[Interval]]:
     """For each stage, the times in which it was the innermost one of its thread."""
     pieces: list[list[Interval]] = [[] for _ in events]
     by_thread: dict[int, list[int]] = defaultdict(list)
@@ -359,7 +359,7 @@ def _length(intervals: Iterable[Interval]) -> float:
 
 
 def _fill(
-    into: StageTime, chosen: list[int], events: Sequence[Event], pieces: list[list[Interval]]
+    into: StageTime, chosen: list[int], events: Sequence[StageEvent], pieces: list[list[Interval]]
 ) -> None:
     own = [piece for k in chosen for piece in pieces[k]]
     into.count = len(chosen)
@@ -369,7 +369,7 @@ def _fill(
     into.threads = len({events[k].thread for k in chosen})
 
 
-def _samples(events: Iterable[Event]) -> int:
+def _samples(events: Iterable[StageEvent]) -> int:
     """Samples that went through some stages; one that went through several groups counts once."""
     groups: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for e in events:
@@ -378,7 +378,7 @@ def _samples(events: Iterable[Event]) -> int:
 
 
 def _kernel_time(
-    chosen: list[int], events: Sequence[Event], pieces: list[list[Interval]]
+    chosen: list[int], events: Sequence[StageEvent], pieces: list[list[Interval]]
 ) -> KernelTime:
     about = [events[k].about or {} for k in chosen]
     lines = dict.fromkeys(line for a in about for line in a["lines"])
@@ -390,7 +390,10 @@ def _kernel_time(
 
 
 def _stalls(
-    into: Summary, events: Sequence[Event], pieces: list[list[Interval]], threads: dict[int, str]
+    into: Summary,
+    events: Sequence[StageEvent],
+    pieces: list[list[Interval]],
+    threads: dict[int, str],
 ) -> None:
     """How long consumers waited, and what was done meanwhile."""
     waits: dict[int, list[Interval]] = {

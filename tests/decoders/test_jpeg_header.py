@@ -7,7 +7,7 @@ import pytest
 
 from ndd.codecs.image import jpeg
 from ndd.codecs.image.headers import Header, Headers, read_by_library
-from ndd.codecs.image.jpeg import Frame
+from ndd.codecs.image.jpeg import JpegFrame
 from ndd.core.convert import wrap_arrays
 from ndd.kernels.ir import dtypes as dt
 from tests.decoders.fixtures import as_bytes, files
@@ -20,10 +20,10 @@ def frame_of(content: bytes) -> list[int] | None:
     data = as_bytes(content)
     address = data.__array_interface__["data"][0]
     (row,) = jpeg.frames(np.array([address]), np.array([len(content)])).tolist()
-    if not row[Frame.height]:
+    if not row[JpegFrame.height]:
         assert not any(row)
         return None
-    return row[: Frame.exif_begin]
+    return row[: JpegFrame.exif_begin]
 
 
 def headers_of(*contents: bytes, adjust: bool = True) -> Headers:

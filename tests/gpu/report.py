@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import ndd
-from ndd.kernels.gpu.cubin import ARCHS, Report, compile_all
+from ndd.kernels.gpu.cubin import ARCHS, CubinReport, compile_all
 from tests.gpu.programs import all_kernels
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
@@ -18,9 +18,9 @@ BYTES_BEGIN, BYTES_END = "<!-- bytes: begin -->", "<!-- bytes: end -->"
 COUNT, HEIGHT, WIDTH = 64, 375, 500
 
 
-def table(reports: list[Report]) -> str:
+def table(reports: list[CubinReport]) -> str:
     """Markdown: one line per kernel, registers and modelled occupancy per architecture."""
-    kernels: dict[str, dict[int, Report]] = {}
+    kernels: dict[str, dict[int, CubinReport]] = {}
     for report in reports:
         kernels.setdefault(report.name, {})[report.arch] = report
     registers = " | ".join(f"sm_{a} registers / occupancy" for a in ARCHS)

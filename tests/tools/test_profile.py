@@ -22,7 +22,7 @@ from ndd.kernels.common import nvtx_ranges, trace
 from ndd.kernels.cpu.runtime import MAX_NAME, kernel_file, shortened
 from ndd.runtime.context import current_context
 from ndd.tools import profiling
-from ndd.tools.profiling import Event, overlap, own_pieces, summarise, union
+from ndd.tools.profiling import StageEvent, overlap, own_pieces, summarise, union
 from tests.decoders.fixtures import encoded, photo
 from tests.helpers import forget_plans, run_python
 
@@ -208,9 +208,9 @@ def test_no_stage_is_made_when_nobody_watches(
 # -- sums ----------------------------------------------------------------------------------------
 
 
-def stage(category: str, thread: int, start: int, end: int, **more: Any) -> Event:
+def stage(category: str, thread: int, start: int, end: int, **more: Any) -> StageEvent:
     facts = {"group": -1, "samples": 0, "run": 0, "about": None} | more
-    return Event(category, category, thread, start * 10**9, end * 10**9, **facts)
+    return StageEvent(category, category, thread, start * 10**9, end * 10**9, **facts)
 
 
 def test_time_belongs_to_the_innermost_stage() -> None:

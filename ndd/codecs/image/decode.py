@@ -27,7 +27,7 @@ from .nvimgcodec import new_decoder, nvimgcodec
 Region = tuple[int, int, int, int]  # top, left, bottom, right
 
 
-class _Local(threading.local):
+class _LocalDecoder(threading.local):
     """What a thread decodes with: threads that share a decoder take turns."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class _Local(threading.local):
         return self.buffer[1]
 
 
-_own = _Local()
+_own = _LocalDecoder()
 
 if hasattr(os, "register_at_fork"):
     # helper threads of a decoder do not survive a fork

@@ -13,7 +13,7 @@ from ...fusion.graph.storage import as_array, contiguous
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
 from . import exif, jpeg, jpeg2000
-from .jpeg import Frame
+from .jpeg import JpegFrame
 from .nvimgcodec import get_max_pixels, nvimgcodec
 
 COLOURS = {  # colour specification and sample format of nvimgcodec, and channels
@@ -101,13 +101,13 @@ class Headers(Sequence["Header | None"]):
         self._turns = np.ones(len(self._frames), np.int64)
         self._others: dict[int, Header | None] = {}
         if adjust_orientation:
-            for s in np.flatnonzero(self._frames[:, Frame.exif_end]).tolist():
-                begin, end = self._frames[s, Frame.exif_begin :].tolist()
+            for s in np.flatnonzero(self._frames[:, JpegFrame.exif_end]).tolist():
+                begin, end = self._frames[s, JpegFrame.exif_begin :].tolist()
                 self._turns[s] = exif.orientation_in(self._data(s).data[begin:end])
 
     def unknown(self) -> list[int]:
         """Samples that have to be read: those that are no plain JPEG files, or too large ones."""
-        sizes = self._frames[:, Frame.height] * self._frames[:, Frame.width]
+        sizes = self._frames[:, JpegFrame.height] * self._frames[:, JpegFrame.width]
         found: list[int] = np.flatnonzero((sizes == 0) | (sizes > get_max_pixels())).tolist()
         return found
 
@@ -116,7 +116,7 @@ class Headers(Sequence["Header | None"]):
         self._others[sample] = None
         if not self._lengths[sample]:
             raise ValueError("there is no data")
-        height, width = self._frames[sample, : Frame.channels].tolist()
+        height, width = self._frames[sample, : JpegFrame.channels].tolist()
         if height:
             _check_size("jpeg", height, width)
         self._others[sample] = read_by_library(self._data(sample), self._adjust)
@@ -136,7 +136,7 @@ class Headers(Sequence["Header | None"]):
             return [self[s] for s in range(*sample.indices(len(self)))]
         if sample in self._others:
             return self._others[sample]
-        height, width, channels = self._frames[sample, : Frame.exif_begin].tolist()
+        height, width, channels = self._frames[sample, : JpegFrame.exif_begin].tolist()
         turn = int(self._turns[sample])
         return Header("jpeg", height, width, channels, dt.uint8, False, turn, self._data(sample))
 
@@ -151,9 +151,9 @@ class Headers(Sequence["Header | None"]):
     def shapes(self, colour: str) -> Shapes:
         """Of all images; one without a header is as large as the first that has one."""
         channels = COLOURS[colour][2]
-        rows = self._frames[:, : Frame.exif_begin].copy()
+        rows = self._frames[:, : JpegFrame.exif_begin].copy()
         if channels is not None:
-            rows[:, Frame.channels] = channels
+            rows[:, JpegFrame.channels] = channels
         turned = self._turns > 4
         rows[turned, :2] = rows[turned, 1::-1]
         for s, header in self._others.items():

@@ -14,7 +14,7 @@ from ...kernels.cpu.helpers import function
 _RST0, _EOI, _SOS, APP1 = 0xD0, 0xD9, 0xDA, 0xE1
 
 
-class Frame(IntEnum):
+class JpegFrame(IntEnum):
     """What a plain file says of its picture: columns of a row of numbers.
 
     Plain is a file that is well-formed up to its pixels, of 8 bits and 1 or 3 channels. All numbers
@@ -52,9 +52,9 @@ def exif_in(data: memoryview, begin: int, end: int) -> memoryview | None:
 
 
 def frames(addresses: Array, lengths: Array) -> Array:
-    """A `Frame` of each file, by native code (kernels/cpu/native/jpeg_headers.py): in Python this
+    """A `JpegFrame` of each file, by native code (kernels/cpu/native/jpeg_headers.py): in Python this
     would be a tenth of what a batch costs before it is decoded."""
     files = np.stack([addresses, lengths], axis=1)
-    found = np.empty((len(files), len(Frame)), np.int64)
+    found = np.empty((len(files), len(JpegFrame)), np.int64)
     function("jpeg_frames")(address_of(files), len(files), address_of(found))
     return found

@@ -29,7 +29,7 @@ Body = Callable[..., Expr]
 
 
 @dataclass(frozen=True)
-class Function:
+class Elementwise:
     """One elementwise function: its body and which types it takes and gives."""
 
     name: str  # as users see it: "+", "math.sin"
@@ -97,18 +97,18 @@ def _shift(fn: Body) -> Body:
     return body
 
 
-def _bitwise(name: str, body: Body, doc: str, label: str, arity: int = 2) -> Function:
-    return Function(name, body, arity, doc, takes_bool=True, only_integers=True, label=label)
+def _bitwise(name: str, body: Body, doc: str, label: str, arity: int = 2) -> Elementwise:
+    return Elementwise(name, body, arity, doc, takes_bool=True, only_integers=True, label=label)
 
 
 ARITHMETIC = (
-    Function("+", lambda a, b: a + b, 2, "Sum.", label="add"),
-    Function("-", lambda a, b: a - b, 2, "Difference.", label="sub"),
-    Function("*", _times, 2, "Product.", takes_bool=True, label="mul"),
-    Function("/", _divide, 2, "Quotient, as a float.", "float", label="div"),
-    Function("//", _float_pair(_divide, ml.idiv), 2, "Quotient, cut toward 0.", label="floordiv"),
-    Function("%", _float_pair(_fmod, ml.irem), 2, "Remainder, sign of the dividend.", label="mod"),
-    Function("**", _float_pair(ml.pow, ml.ipow), 2, "Power.", label="pow"),
+    Elementwise("+", lambda a, b: a + b, 2, "Sum.", label="add"),
+    Elementwise("-", lambda a, b: a - b, 2, "Difference.", label="sub"),
+    Elementwise("*", _times, 2, "Product.", takes_bool=True, label="mul"),
+    Elementwise("/", _divide, 2, "Quotient, as a float.", "float", label="div"),
+    Elementwise("//", _float_pair(_divide, ml.idiv), 2, "Quotient, cut toward 0.", label="floordiv"),
+    Elementwise("%", _float_pair(_fmod, ml.irem), 2, "Remainder, sign of the dividend.", label="mod"),
+    Elementwise("**", _float_pair(ml.pow, ml.ipow), 2, "Power.", label="pow"),
     _bitwise("&", lambda a, b: a & b, "Bitwise and.", "and"),
     _bitwise("|", lambda a, b: a | b, "Bitwise or.", "or"),
     _bitwise("^", lambda a, b: a ^ b, "Bitwise exclusive or.", "xor"),
@@ -117,22 +117,22 @@ ARITHMETIC = (
 )  # fmt: skip
 
 COMPARISON = (
-    Function("<", lambda a, b: a < b, 2, "Less.", "bool", True, label="lt"),
-    Function("<=", lambda a, b: a <= b, 2, "Less or equal.", "bool", True, label="le"),
-    Function(">", lambda a, b: a > b, 2, "Greater.", "bool", True, label="gt"),
-    Function(">=", lambda a, b: a >= b, 2, "Greater or equal.", "bool", True, label="ge"),
-    Function("==", ex.eq, 2, "Equal.", "bool", True, label="eq"),
-    Function("!=", ex.ne, 2, "Not equal.", "bool", True, label="ne"),
+    Elementwise("<", lambda a, b: a < b, 2, "Less.", "bool", True, label="lt"),
+    Elementwise("<=", lambda a, b: a <= b, 2, "Less or equal.", "bool", True, label="le"),
+    Elementwise(">", lambda a, b: a > b, 2, "Greater.", "bool", True, label="gt"),
+    Elementwise(">=", lambda a, b: a >= b, 2, "Greater or equal.", "bool", True, label="ge"),
+    Elementwise("==", ex.eq, 2, "Equal.", "bool", True, label="eq"),
+    Elementwise("!=", ex.ne, 2, "Not equal.", "bool", True, label="ne"),
 )
 
 UNARY = (
-    Function("unary -", _negate, 1, "Negation.", label="neg"),
+    Elementwise("unary -", _negate, 1, "Negation.", label="neg"),
     _bitwise("~", lambda a: ~a, "Bitwise complement.", "invert", arity=1),
 )  # fmt: skip
 
 
-def _f(name: str, fn: Body, doc: str, arity: int = 1, result: str = "float") -> Function:
-    return Function(f"math.{name}", fn, arity, doc, result, label=name)
+def _f(name: str, fn: Body, doc: str, arity: int = 1, result: str = "float") -> Elementwise:
+    return Elementwise(f"math.{name}", fn, arity, doc, result, label=name)
 
 
 MATH = (
@@ -173,7 +173,7 @@ FUNCTIONS = {f.name: f for f in (*ARITHMETIC, *COMPARISON, *UNARY, *MATH)}
 # -- types ---------------------------------------------------------------------------------------
 
 
-def result_type(f: Function, dtypes: Sequence[DType]) -> tuple[DType, DType]:
+def result_type(f: Elementwise, dtypes: Sequence[DType]) -> tuple[DType, DType]:
     """(type of the result, type in which it is computed), or a TypeError."""
     common = dtypes[0]
     for t in dtypes[1:]:
@@ -212,7 +212,7 @@ def _run(*arguments: Any) -> Expr:
     return ex.cast(f.body(*(ex.cast(x, common) for x in xs)), result)
 
 
-def _compare_with_uint64(f: Function, a: Expr, b: Expr) -> Expr:
+def _compare_with_uint64(f: Elementwise, a: Expr, b: Expr) -> Expr:
     """Sign-correct comparison of a signed with an unsigned 64-bit integer."""
     as_unsigned = f.body(ex.cast(a, dt.uint64), ex.cast(b, dt.uint64))
     if a.dtype.kind is DType.Kind.signed:
@@ -224,7 +224,7 @@ def _compare_with_uint64(f: Function, a: Expr, b: Expr) -> Expr:
 
 
 @replayable
-def apply(f: Function, *operands: Any) -> Any:
+def apply(f: Elementwise, *operands: Any) -> Any:
     """One elementwise call."""
     stage = call_stage(f.label or f.name) if trace.active else None
     try:
@@ -239,7 +239,7 @@ def apply(f: Function, *operands: Any) -> Any:
     return wrap(node)
 
 
-def _node(f: Function, operands: Sequence[Any]) -> Node:
+def _node(f: Elementwise, operands: Sequence[Any]) -> Node:
     nodes = [_operand(v) for v in operands]
     result_type(f, [n.dtype for n in nodes])
     if f.label in ("floordiv", "mod"):
@@ -351,15 +351,15 @@ def _named(name: str, method: Callable[..., Any]) -> None:
     setattr(Operators, name, method)
 
 
-def _forward(f: Function) -> Callable[[Any, Any], Any]:
+def _forward(f: Elementwise) -> Callable[[Any, Any], Any]:
     return lambda self, other: apply(f, self, other)
 
 
-def _reflected(f: Function) -> Callable[[Any, Any], Any]:
+def _reflected(f: Elementwise) -> Callable[[Any, Any], Any]:
     return lambda self, other: apply(f, other, self)
 
 
-def _of_one(f: Function) -> Callable[[Any], Any]:
+def _of_one(f: Elementwise) -> Callable[[Any], Any]:
     return lambda self: apply(f, self)
 
 

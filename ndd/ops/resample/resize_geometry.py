@@ -255,7 +255,7 @@ def filters(
     return found[0], found[1]
 
 
-class Plan(NamedTuple):
+class ResizePlan(NamedTuple):
     """How a frame is interpolated."""
 
     taps: list[Taps]  # of each axis
@@ -266,7 +266,7 @@ class Plan(NamedTuple):
 def plan_taps(
     f: Frame, kinds: tuple[Array, Array], antialias: bool, innermost: int,
     elements: Array | None = None, lanes: int = 0,
-) -> Plan:  # fmt: skip
+) -> ResizePlan:  # fmt: skip
     """Taps along every axis. `innermost`: which of the axes upstream takes for x.
 
     For results that are rounded: `elements` per position along that axis, of which upstream rounds
@@ -302,11 +302,11 @@ def plan_taps(
     columns = zip(*(n.T for n in numbers), cells(*numbers).swapaxes(0, 1), strict=True)
     taps = [Taps(*c) for c in columns]
     if elements is None:
-        return Plan(taps, None)
+        return ResizePlan(taps, None)
     single = None  # nearest pixels are taken one by one
     if NEAREST in present:
         single = (nearest & (turn == turn.shape[1] - 1)).any(axis=1)
-    return Plan(taps, _even_parts(f, taps, innermost, single, elements, lanes))
+    return ResizePlan(taps, _even_parts(f, taps, innermost, single, elements, lanes))
 
 
 def _spread(
