@@ -66,7 +66,7 @@ class KernelFigures:
     ops: str
     lines: tuple[str, ...]  # where the ops were called
     source: Path
-    code: cubin.Report
+    code: cubin.CubinReport
     launch: Launch
     read_bytes: int
     written_bytes: int

@@ -52,7 +52,7 @@ def exif_in(data: memoryview, begin: int, end: int) -> memoryview | None:
 
 
 def frames(addresses: Array, lengths: Array) -> Array:
-    """A `JpegFrame` of each file, by native code (kernels/cpu/native/jpeg_headers.py): in Python this
+    """A `JpegFrame` of each file, by native code (cpu/native/jpeg_headers.py): in Python this
     would be a tenth of what a batch costs before it is decoded."""
     files = np.stack([addresses, lengths], axis=1)
     found = np.empty((len(files), len(JpegFrame)), np.int64)

@@ -106,8 +106,12 @@ ARITHMETIC = (
     Elementwise("-", lambda a, b: a - b, 2, "Difference.", label="sub"),
     Elementwise("*", _times, 2, "Product.", takes_bool=True, label="mul"),
     Elementwise("/", _divide, 2, "Quotient, as a float.", "float", label="div"),
-    Elementwise("//", _float_pair(_divide, ml.idiv), 2, "Quotient, cut toward 0.", label="floordiv"),
-    Elementwise("%", _float_pair(_fmod, ml.irem), 2, "Remainder, sign of the dividend.", label="mod"),
+    Elementwise(
+        "//", _float_pair(_divide, ml.idiv), 2, "Quotient, cut toward 0.", label="floordiv"
+    ),
+    Elementwise(
+        "%", _float_pair(_fmod, ml.irem), 2, "Remainder, sign of the dividend.", label="mod"
+    ),
     Elementwise("**", _float_pair(ml.pow, ml.ipow), 2, "Power.", label="pow"),
     _bitwise("&", lambda a, b: a & b, "Bitwise and.", "and"),
     _bitwise("|", lambda a, b: a | b, "Bitwise or.", "or"),
