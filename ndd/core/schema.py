@@ -128,7 +128,6 @@ class OpDef:
             tuple((k, p) for k, p in enumerate(self.others) if p.kind == kind)
             for kind in ("arg", "geometry", "static")
         )
-        self.no_choices = (None,) * len(self.statics)  # all of them left at their defaults
         # What earlier calls found out, by stage (ndd/core/call.py).
         self.known_choices: Memo[Any, dict[str, Any]] = Memo(f"choices of {self.name}", 1024)
         self.accepted: Memo[Any, bool] = Memo(f"data of {self.name}", 256)

@@ -388,15 +388,15 @@ def broken(name: str = "jpeg") -> Any:
 
 
 def named(batch: ndd.Batch, *sources: str) -> ndd.Batch:
-    batch._node.source_info = list(sources)
-    return batch
+    """The same files with names."""
+    return ndd.Batch._of(batch._node.like(source_info=list(sources)))
 
 
 def test_no_image() -> None:
     bad = ndd.batch([as_bytes(files()["jpeg"]), as_bytes(b"hello, world")])
     text = "decoders.image: sample 1: 12 bytes that begin with b'hello, w' are not an image"
     error_everywhere(ValueError, text, lambda: ndd.decoders.image(bad))
-    named(bad, "a.jpg", "b/c.jpg")
+    bad = named(bad, "a.jpg", "b/c.jpg")
     error_everywhere(ValueError, "sample 1 (b/c.jpg): 12 bytes", lambda: ndd.decoders.image(bad))
     empty = ndd.tensor(np.zeros(0, np.uint8))
     error_everywhere(ValueError, "sample 0: there is no data", lambda: ndd.decoders.image(empty))

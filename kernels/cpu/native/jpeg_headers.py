@@ -12,7 +12,7 @@ _EXIF = int(np.frombuffer(b"Exif", np.uint32)[0])
 
 
 def jpeg_frames(files, count, frames):  # type: ignore[no-untyped-def]
-    """What files, (address, size) each, say of their pictures: `ndd.codecs.image.jpeg.JpegFrame`."""
+    """What files, (address, size) each, say of their pictures: `codecs.image.jpeg.JpegFrame`."""
     for s in range(count):
         data, size = _get_i64(files, 2 * s), _get_i64(files, 2 * s + 1)
         height, width, channels, exif, exif_end = 0, 0, 0, 0, 0
