@@ -106,7 +106,8 @@ def test_a_forked_process_decodes_with_decoders_of_its_own() -> None:
         ndd.set_num_threads(1)
 
         def decoded():
-            found = arrays(ndd.decoders.image(ndd.batch([as_bytes(files()["jpeg"])] * 3)))
+            with ndd.EvalMode.deferred:  # else a thread in the background may decode
+                found = arrays(ndd.decoders.image(ndd.batch([as_bytes(files()["jpeg"])] * 3)))
             return found, decoder._own.decoders[False]
 
         before, first = decoded()
