@@ -16,7 +16,7 @@ from ...kernels.common.buffers import POOL, Buffer
 from ...kernels.common.threads import ThreadPool
 from ...kernels.cpu import runtime as cpu_runtime
 from ...kernels.cpu.cores import AREA_ALIGNMENT, Scratch
-from ...kernels.cpu.decode_loop import structures as sample_loop
+from ...kernels.cpu.decode_loop.job import DecodeJob, sample_kernel
 from ..graph.node import Node
 from ..graph.shapes import Array, Shapes
 from ..graph.sites import at_site
@@ -125,26 +125,12 @@ class Pipeline:
 
     def _run_native(self, count: int, tables: list[Array]) -> bool:
         """Without the interpreter, but for samples that it needs; False: not at all."""
-        if len(self.decodes) != 1 or self.steps[0] is not self.decodes[0]:
+        job = self._native_job(tables)
+        if job is None:
             return False
-        native = self._native_decode(self.decodes[0])
-        if native is None:
-            return False
-        done = np.zeros(count, np.int64)
-        pictures, targets, in_scratch, spec, form, own_address = native
-        kernels = [self._native_kernel(s, t) for s, t in zip(self.kernels, tables, strict=True)]
-        head = [0, count, address_of(done), address_of(pictures), address_of(targets)]
-        head += [in_scratch, spec, form, self.between, len(kernels)]
-        job = np.array([*head, *(cell for cells, _ in kernels for cell in cells)], np.int64)
-        run = sample_loop.function()
-
-        def work_on(_: int, worker: int) -> None:
-            own = own_address()
-            if own:
-                run(address_of(job), own, self._scratch_of(worker))
-
-        self.pool.parallel_for(min(self.pool.num_threads, count), work_on)
-        left = np.flatnonzero(done == 0).tolist()
+        threads = min(self.pool.num_threads, count)
+        self.pool.parallel_for(threads, lambda _, worker: job.run(self._scratch_of(worker)))
+        left = job.left()
         if left:
             works = self._works(tables)
             self.pool.parallel_for(
@@ -252,25 +238,23 @@ class Pipeline:
             if p in self.scratch
         ]
 
-    def _native_kernel(self, step: KernelStep, table: Array) -> tuple[list[int], Array]:
-        """The cells of a `sample_loop.Kernel`, and what they refer to."""
-        moved = np.array([column for column, _ in self._moved(step)], np.int64)
-        own = -1 if step.scratch.column is None else step.scratch.column
-        cells = [step.kernel.address, address_of(table), table.shape[1], own]
-        return [*cells, address_of(moved), len(moved)], moved
-
-    def _native_decode(self, step: DecodeStep) -> Any:
-        """What a `sample_loop.Job` tells of its pictures; None if they need the interpreter."""
-        p = step.root
+    def _native_job(self, tables: list[Array]) -> DecodeJob | None:
+        """All that is to be done with a batch; None if it needs the interpreter."""
+        if len(self.decodes) != 1 or self.steps[0] is not self.decodes[0]:
+            return None
+        p = self.steps[0].root
         node = self.nodes[p]
         encoded = node.inputs[0].storage
         if not self._has_regions(p) or encoded is None or encoded.strides is not None:
             return None
-        native = self._params(p).native(encoded.addresses, self.shapes[p], node.dtype)
-        if native is None:
+        pictures = self._params(p).native(encoded.addresses, self.shapes[p], node.dtype)
+        if pictures is None:
             return None
-        pictures, *how = native
-        return pictures, np.ascontiguousarray(self.memory[p]), int(p in self.scratch), *how
+        kernels = []
+        for step, table in zip(self.kernels, tables, strict=True):
+            moved = [column for column, _ in self._moved(step)]
+            kernels.append(sample_kernel(step.kernel, table, moved, step.scratch.column))
+        return DecodeJob(pictures, self.memory[p], p in self.scratch, kernels, self.between)
 
     def _has_regions(self, p: int) -> bool:
         return self.nodes[p].definition.kind.has_regions

@@ -441,7 +441,7 @@ def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
     """All static arguments of a call. A combination that was there before is not checked again."""
     given = tuple([None if (v := others[k]) is p.default else v for k, p in op.static_slots])
     key: Any = given
-    if any([v is not None for v in given]):  # not all left at their defaults
+    if any(v is not None for v in given):  # not all left at their defaults
         types = tuple(map(type, given))
         key = (given, types) if _PLAIN.issuperset(types) else None  # types: True equals 1
     known = None if key is None else op.known_choices.get(key)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ndd.codecs.image.nvimgcodec import nvimgcodec
 from ndd.kernels.cpu import helpers as cpu_helpers
-from ndd.kernels.cpu.decode_loop import structures as sample_loop
+from ndd.kernels.cpu.decode_loop import job, nvimgcodec_c
 from ndd.kernels.cpu.runtime import CpuKernel, link, machine, native
 
 PATTERN = 0x5A5A5A5A5A5A5A5A
@@ -30,7 +31,14 @@ def kernel() -> Callable[[int, int, int], int]:
     return CpuKernel("jpeg_frames", Path(), *cpu_helpers._loaded["jpeg_frames"]).run
 
 
-@pytest.mark.parametrize("make", [headers, kernel, sample_loop.function.__wrapped__])
+def sample_loop() -> Callable[[int, int, int], int]:
+    """The loop that decodes."""
+    library = nvimgcodec_c.library(nvimgcodec)
+    assert library is not None
+    return job.loop.__wrapped__(library.functions)
+
+
+@pytest.mark.parametrize("make", [headers, kernel, sample_loop])
 def test_a_call_writes_to_memory_of_its_own(make: Callable[[], Callable[..., int]]) -> None:
     """Once the first pointer led to memory that was freed: names of modules got holes of zeros."""
     run = make()

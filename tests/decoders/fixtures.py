@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from ndd.codecs.image import decode as codec
-from ndd.kernels.cpu.decode_loop.structures import Picture
 
 Array = np.ndarray[Any, Any]
 HEIGHT, WIDTH = 37, 53
@@ -195,8 +194,8 @@ def areas_decoded(patch: pytest.MonkeyPatch) -> list[int]:
     def spy_native(*arguments: Any) -> Any:
         found = native(*arguments)
         if found is not None:
-            pictures = found[0][found[0][:, Picture.length] > 0]
-            areas.extend((pictures[:, Picture.height] * pictures[:, Picture.width]).tolist())
+            pictures = found.rows[found.rows["length"] > 0]
+            areas.extend((pictures["height"] * pictures["width"]).tolist())
         return found
 
     patch.setattr(codec, "_decoded", spy)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.codecs.image import native_decoder
+from ndd.codecs.image.nvimgcodec import nvimgcodec
+from ndd.kernels.cpu.decode_loop import nvimgcodec_c
 from tests.decoders.fixtures import areas_decoded, as_bytes, files
-from tests.helpers import arrays, assert_same
+from tests.helpers import arrays, assert_same, run_python
 
 GOOD = ("jpeg", "jpeg_grey", "jpeg_progressive", "jpeg_422", "jpeg_exif1")
 OTHERS = ("png", "jpeg_exif6", "jpeg_cmyk")  # not for the loop
@@ -22,11 +23,11 @@ def batch(*names: str) -> ndd.Batch:
 
 def both(program: Any, patch: pytest.MonkeyPatch) -> None:
     """A program gives the same with the loop and without; the loop was used."""
-    patch.setattr(native_decoder, "is_enabled", False)
+    patch.setattr(nvimgcodec_c, "is_enabled", False)
     with ndd.EvalMode.deferred:
         wanted = arrays(program())
-    patch.setattr(native_decoder, "is_enabled", True)
-    assert native_decoder.is_available()
+    patch.setattr(nvimgcodec_c, "is_enabled", True)
+    assert nvimgcodec_c.library(nvimgcodec) is not None
     with pytest.MonkeyPatch.context() as inner, ndd.EvalMode.deferred:
         inner.setattr("ndd.codecs.image.decode.Images.held", None)  # how Python would decode them
         assert_same(program(), wanted)
@@ -49,9 +50,9 @@ def test_same_pixels(colour: str, part: bool, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_the_loop_leaves_is_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("jpeg", "png", "jpeg_exif6", "jpeg_422", "jpeg_cmyk", "jpeg")
-    monkeypatch.setattr(native_decoder, "is_enabled", False)
+    monkeypatch.setattr(nvimgcodec_c, "is_enabled", False)
     wanted = arrays(region_of(ndd.decoders.image(batch(*names)).evaluate()))
-    monkeypatch.setattr(native_decoder, "is_enabled", True)
+    monkeypatch.setattr(nvimgcodec_c, "is_enabled", True)
     for threads in (1, 3):
         with ndd.EvalContext(num_threads=threads), ndd.EvalMode.deferred:
             assert_same(region_of(ndd.decoders.image(batch(*names))), wanted)
@@ -81,10 +82,42 @@ def test_all_pictures_of_a_plain_batch_are_decoded_in_the_loop(
 
 
 def test_another_version_of_the_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    native_decoder._library.cache_clear()
-    monkeypatch.setattr(native_decoder, "_VERSION", 77)
+    nvimgcodec_c.library.cache_clear()
+    monkeypatch.setattr(nvimgcodec_c, "_VERSION", 77)
     try:
-        assert not native_decoder.is_available()
+        assert nvimgcodec_c.library(nvimgcodec) is None
         assert ndd.decoders.image(batch("jpeg")).evaluate().shape == [(37, 53, 3)]
     finally:
-        native_decoder._library.cache_clear()
+        nvimgcodec_c.library.cache_clear()
+
+
+def test_the_environment_switches_it_off() -> None:
+    code = "from ndd.kernels.cpu.decode_loop import nvimgcodec_c; print(nvimgcodec_c.is_enabled)"
+    assert run_python(code, NDD_NATIVE_LOOP="0") == "False"
+
+
+def test_a_forked_process_decodes_with_decoders_of_its_own() -> None:
+    """Decoders of the parent are not used again: helper threads do not survive a fork."""
+    code = """
+        import os, warnings, ndd
+        from ndd.kernels.cpu.decode_loop import decoder
+        from tests.decoders.fixtures import as_bytes, files
+        from tests.helpers import arrays
+        ndd.set_num_threads(1)
+
+        def decoded():
+            with ndd.EvalMode.deferred:  # else a thread in the background may decode
+                found = arrays(ndd.decoders.image(ndd.batch([as_bytes(files()["jpeg"])] * 3)))
+            return found, decoder._own.decoders[False]
+
+        before, first = decoded()
+        warnings.simplefilter("ignore", DeprecationWarning)  # os.fork with threads
+        child = os.fork()
+        after, second = decoded()
+        assert all((a == b).all() for a, b in zip(before, after, strict=True))
+        assert (first is second) == bool(child)
+        if child:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            print("both")
+    """
+    assert run_python(code) == "both"

@@ -1,29 +1,75 @@
-"""The code of kernels/cpu/decode_loop/structures.py, as LLVM's instructions.
+"""The shared structures go in; the loop that works on them comes out, as LLVM's instructions.
 
-Not by Numba, which would take most of a second for what LLVM compiles in a few milliseconds.
+It is not written for Numba, which would take most of a second where LLVM takes a few milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ctypes import Array, Structure, _Pointer, sizeof
 from typing import Any
 
 from llvmlite import ir
 
-from .structures import Job, Kernel, Own, Picture
+from .nvimgcodec_c import SUCCESS
+from .structures import FREED_BY, Decoder, Job
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
 NAME = "ndd_sample_loop"
-SUCCESS = 1  # NVIMGCODEC_PROCESSING_STATUS_SUCCESS
 
 
 def source() -> str:
-    """`status run(ignored, ignored, job, own, scratch)`, called as a kernel is."""
+    """`status run(ignored, ignored, job, decoder, scratch)`, called as a kernel is."""
     module = ir.Module(NAME)
     function = ir.Function(module, ir.FunctionType(_i32, [_i64] * 5), NAME)
     _Writer(function).loop()
     return str(module)
+
+
+class NativeRecord:
+    """A structure, an array or a number in memory: instructions reach its fields by their names.
+
+    The place and the size of a field come from its ctypes class, the one that Python fills.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, kind: Any, address: Any) -> None:
+        self.builder = builder
+        self.kind = kind
+        self.address = address
+
+    def at(self, key: Any) -> NativeRecord:
+        """Where the field of this name, or the element of this index, lies."""
+        if isinstance(key, str):
+            kind, offset = dict(self.kind._fields_)[key], _i64(getattr(self.kind, key).offset)
+        else:
+            kind, index = self.kind._type_, _i64(key) if isinstance(key, int) else key
+            offset = self.builder.mul(index, _i64(sizeof(kind)))
+        return NativeRecord(self.builder, kind, self.builder.add(self.address, offset))
+
+    @property
+    def pointer(self) -> Any:
+        number = ir.IntType(8 * sizeof(self.kind))
+        return self.builder.inttoptr(self.address, number.as_pointer())
+
+    def __getitem__(self, key: Any) -> Any:
+        """A number is loaded; of a structure, an array or a pointer to some it is a record."""
+        part = self.at(key)
+        if issubclass(part.kind, (Structure, Array)):
+            return part
+        value = self.builder.load(part.pointer)
+        return (
+            NativeRecord(self.builder, part.kind, value)
+            if issubclass(part.kind, _Pointer)
+            else value
+        )
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Store a number, which is cut to the size of the field."""
+        place = self.at(key).pointer
+        if value.type.width > place.type.pointee.width:
+            value = self.builder.trunc(value, place.type.pointee)
+        self.builder.store(value, place)
 
 
 class _Writer:
@@ -31,47 +77,33 @@ class _Writer:
 
     def __init__(self, function: ir.Function) -> None:
         self.builder = ir.IRBuilder(function.append_basic_block())
-        self.job, self.own, self.scratch = function.args[2:]
+        job, decoder, self.scratch = function.args[2:]
+        self.job = NativeRecord(self.builder, Job, job)
+        self.decoder = NativeRecord(self.builder, Decoder, decoder)
         self.status = self.builder.alloca(_i32)  # of the picture at hand: 0 as long as all is well
         ignored = self.builder.alloca(ir.ArrayType(_i64, 2))
         self.ignored = self.builder.ptrtoint(ignored, _i64)
 
     # -- small things ----------------------------------------------------------------------------
 
-    def pointer(self, block: Any, cell: Any, kind: ir.Type = _i64) -> Any:
-        cell = _i64(int(cell)) if isinstance(cell, int) else cell
-        return self.builder.gep(self.builder.inttoptr(block, kind.as_pointer()), [cell])
+    def call(self, name: str, *arguments: Any) -> Any:
+        """The status of a C function. It gets the addresses of records."""
+        values = [a.address if isinstance(a, NativeRecord) else a for a in arguments]
+        module = self.builder.module
+        function = module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(_i32, [value.type for value in values])
+            function = ir.Function(module, kind, name)
+        return self.builder.call(function, values)
 
-    def cell(self, block: Any, cell: Any) -> Any:
-        return self.builder.load(self.pointer(block, cell))
+    def attempt(self, name: str, *arguments: Any) -> None:
+        """Call one of nvimgcodec's functions, which may fail, unless one before it has."""
+        with self.if_good():
+            self.builder.store(self.call(f"nvimgcodec{name}", *arguments), self.status)
 
-    def put(self, block: Any, cell: Any, value: Any) -> None:
-        self.builder.store(value, self.pointer(block, cell))
-
-    def put_i32(self, block: Any, cell: int, value: Any) -> None:
-        self.builder.store(self.builder.trunc(value, _i32), self.pointer(block, cell, _i32))
-
-    def address(self, cell: Own) -> Any:
-        """Where a cell of the thread's own is."""
-        return self.builder.add(self.own, _i64(8 * cell))
-
-    def call(self, function: Any, *arguments: Any) -> Any:
-        """The status of a C function that takes integers and pointers."""
-        kind = ir.FunctionType(_i32, [_i64] * len(arguments))
-        return self.builder.call(self.builder.inttoptr(function, kind.as_pointer()), arguments)
-
-    def use(self, cell: Own, *arguments: Any) -> Any:
-        """Call one of nvimgcodec's functions."""
-        return self.call(self.cell(self.own, cell), *arguments)
-
-    def attempt(self, cell: Own, *arguments: Any) -> None:
-        self.builder.store(self.use(cell, *arguments), self.status)
-
-    @contextmanager
-    def if_good(self) -> Iterator[None]:
-        zero = self.builder.icmp_signed("==", self.builder.load(self.status), _i32(0))
-        with self.builder.if_then(zero):
-            yield
+    def if_good(self) -> Any:
+        status = self.builder.load(self.status)
+        return self.builder.if_then(self.builder.icmp_signed("==", status, _i32(0)))
 
     def if_not_zero(self, value: Any) -> Any:
         return self.builder.if_then(self.builder.icmp_signed("!=", value, value.type(0)))
@@ -97,112 +129,89 @@ class _Writer:
 
     def loop(self) -> None:
         """Claim a sample, decode it, run the kernels; until none is left."""
-        b = self.builder
+        b, job = self.builder, self.job
         head, body, end = (b.append_basic_block() for _ in range(3))
         b.branch(head)
         b.position_at_end(head)
-        sample = b.atomic_rmw("add", self.pointer(self.job, Job.next), _i64(1), "monotonic")
-        b.cbranch(b.icmp_signed("<", sample, self.cell(self.job, Job.count)), body, end)
+        sample = b.atomic_rmw("add", job.at("next").pointer, _i64(1), "monotonic")
+        b.cbranch(b.icmp_signed("<", sample, job["count"]), body, end)
         b.position_at_end(body)
-        self.decode(sample)
+        picture = job["pictures"][sample]
+        self.decode(picture)
         with self.if_good():
-            kernels = b.add(self.job, _i64(8 * len(Job)))
-            with self.counted(self.cell(self.job, Job.kernels)) as k:
-                self.run(b.add(kernels, b.mul(k, _i64(8 * len(Kernel)))), sample)
-            self.put(self.cell(self.job, Job.done), sample, _i64(1))
+            with self.counted(job["kernel_count"]) as k:
+                self.run(job["kernels"][k], sample)
+            picture["done"] = _i64(1)
         # Where threads have all cores, one that has to hand over a batch or to make the next one
         # would wait until another's time slice ends: 4 ms. (Batches of 8 took 1.18 times as long.)
-        self.use(Own.give_way)
+        self.call("sched_yield")
         b.branch(head)
         b.position_at_end(end)
         b.ret(_i32(0))
 
-    def run(self, kernel: Any, sample: Any) -> None:
+    def run(self, kernel: NativeRecord, sample: Any) -> None:
         """A kernel; the addresses in the sample's row become absolute first."""
-        b = self.builder
-        table = self.cell(kernel, Kernel.table)
-        width = b.mul(self.cell(kernel, Kernel.width), _i64(8))
-        row = b.add(table, b.mul(sample, width))
-        with self.counted(self.cell(kernel, Kernel.moved_count)) as k:
-            column = self.cell(self.cell(kernel, Kernel.moved), k)
-            self.put(row, column, b.add(self.cell(row, column), self.scratch))
-        own = self.cell(kernel, Kernel.scratch)
+        b, table = self.builder, kernel["table"]
+        first, own = b.mul(sample, kernel["width"]), kernel["scratch"]
+        with self.counted(kernel["moved_count"]) as k:
+            cell = b.add(first, kernel["moved"][k])
+            table[cell] = b.add(table[cell], self.scratch)
         with b.if_then(b.icmp_signed(">=", own, _i64(0))):
-            self.put(row, own, b.add(self.scratch, self.cell(self.job, Job.between)))
-        end = b.add(sample, _i64(1))
-        entry = self.cell(kernel, Kernel.entry)
-        self.call(entry, self.ignored, b.add(self.ignored, _i64(8)), table, sample, end)
+            table[b.add(first, own)] = b.add(self.scratch, self.job["between"])
+        kind = ir.FunctionType(_i32, [_i64] * 5).as_pointer()
+        outs = self.ignored, b.add(self.ignored, _i64(8))
+        rows = table.address, sample, b.add(sample, _i64(1))
+        b.call(b.inttoptr(kernel["entry"], kind), [*outs, *rows])
 
-    def decode(self, sample: Any) -> None:
+    def decode(self, picture: NativeRecord) -> None:
         """Decode a picture, or a part of it, into its place."""
-        b = self.builder
-        places = b.mul(sample, _i64(8 * len(Picture)))
-        picture = b.add(self.cell(self.job, Job.pictures), places)
-        length = self.cell(picture, Picture.length)
+        b, own = self.builder, self.decoder
+        data, length = picture["data"], picture["length"]
+        instance, stream, part, image = own["instance"], *map(own.at, ("stream", "part", "image"))
         b.store(_i32(-1), self.status)
         with self.if_not_zero(length):
-            self.describe(picture, sample)
-            data, instance = self.cell(picture, Picture.data), self.cell(self.own, Own.instance)
-            stream = self.address(Own.stream)
-            self.attempt(Own.new_stream, instance, stream, data, length, _i64(0))
-            is_part = b.icmp_signed(">", self.cell(picture, Picture.bottom), _i64(0))
-            with self.if_good(), b.if_then(is_part):
-                whole, view = self.cell(self.own, Own.stream), self.cell(self.own, Own.view)
-                self.attempt(Own.new_part, whole, self.address(Own.part), view)
-            image, info = self.address(Own.image), self.cell(self.own, Own.info)
+            b.store(_i32(0), self.status)
+            self.describe(picture)
+            self.attempt("CodeStreamCreateFromHostMem", instance, stream, data, length, _i64(0))
+            is_part = b.icmp_signed(">", picture["bottom"], _i64(0))
+            with b.if_then(is_part):
+                self.attempt("CodeStreamGetSubCodeStream", own["stream"], part, own["view"])
+            self.attempt("ImageCreate", instance, image, own["info"])
+            wanted = b.select(is_part, part.address, stream.address)
+            how = _i32(1), own["params"], own.at("future")
+            self.attempt("DecoderDecode", own["decoder"], wanted, image, *how)
             with self.if_good():
-                self.attempt(Own.new_image, instance, image, info)
-            with self.if_good():
-                decoder, params = self.cell(self.own, Own.decoder), self.cell(self.own, Own.params)
-                wanted = b.select(is_part, self.address(Own.part), stream)
-                future = self.address(Own.future)
-                self.attempt(Own.decode, decoder, wanted, image, _i64(1), params, future)
-                with self.if_good():
-                    self.wait()
+                self.wait()
             with self.if_not_zero(b.load(self.status)):
                 self.forget()
 
-    def describe(self, picture: Any, sample: Any) -> None:
+    def describe(self, picture: NativeRecord) -> None:
         """Fill the structures that tell nvimgcodec what to decode, and where to."""
-        b = self.builder
-        numbers = {
-            Own.at_height: self.cell(picture, Picture.height),
-            Own.at_width: self.cell(picture, Picture.width),
-            Own.at_channels: self.cell(picture, Picture.channels),
-            Own.at_spec: self.cell(self.job, Job.spec),
-            Own.at_format: self.cell(self.job, Job.format),
-        }
-        for at, number in numbers.items():
-            self.put_i32(self.cell(self.own, at), 0, number)
-        for at, (row, column) in {
-            Own.at_start: (Picture.top, Picture.left), Own.at_end: (Picture.bottom, Picture.right),
-        }.items():  # fmt: skip
-            self.put_i32(self.cell(self.own, at), 0, self.cell(picture, row))
-            self.put_i32(self.cell(self.own, at), 1, self.cell(picture, column))
-        stride = b.mul(numbers[Own.at_width], numbers[Own.at_channels])
-        self.put(self.cell(self.own, Own.at_stride), 0, stride)
-        target = self.cell(self.cell(self.job, Job.targets), sample)
-        moved = b.mul(self.scratch, self.cell(self.job, Job.in_scratch))
-        self.put(self.cell(self.own, Own.at_buffer), 0, b.add(target, moved))
+        b, job, info = self.builder, self.job, self.decoder["info"]
+        plane, region = info["planes"][0], self.decoder["view"]["region"]
+        for field in ("height", "width", "channels"):
+            plane[field] = picture[field]
+        plane["row_stride"] = b.mul(picture["width"], picture["channels"])
+        info["spec"], info["format"] = job["spec"], job["format"]
+        region["start"][0], region["start"][1] = picture["top"], picture["left"]
+        region["end"][0], region["end"][1] = picture["bottom"], picture["right"]
+        start = b.mul(self.scratch, b.zext(job["in_scratch"], _i64))
+        info["buffer"] = b.add(picture["target"], start)
 
     def wait(self) -> None:
         """Wait for the picture that is being decoded, and ask how it went."""
-        b = self.builder
-        future = self.cell(self.own, Own.future)
-        self.attempt(Own.wait, future)
+        b, own = self.builder, self.decoder
+        future, result = own["future"], own.at("result")
+        self.attempt("FutureWaitForAll", future)
+        self.attempt("FutureGetProcessingStatus", future, result, own.at("result_count"))
         with self.if_good():
-            self.attempt(Own.ask, future, self.address(Own.result), self.address(Own.results))
-        with self.if_good():
-            result = b.load(self.pointer(self.own, 2 * Own.result, _i32))
-            failed = b.icmp_signed("!=", result, _i32(SUCCESS))
+            failed = b.icmp_signed("!=", own["result"], _i32(SUCCESS))
             b.store(b.sext(failed, _i32), self.status)
-        self.use(Own.free_future, future)
+        self.call("nvimgcodecFutureDestroy", future)
 
     def forget(self) -> None:
         """After a failure nobody knows what has become of the objects that are used again."""
-        for cell, free in (
-            (Own.part, Own.free_stream), (Own.stream, Own.free_stream), (Own.image, Own.free_image),
-        ):  # fmt: skip
-            with self.if_not_zero(self.cell(self.own, cell)):
-                self.use(free, self.cell(self.own, cell))
-                self.put(self.own, cell, _i64(0))
+        for field, free in FREED_BY.items():
+            with self.if_not_zero(self.decoder[field]):
+                self.call(f"nvimgcodec{free}", self.decoder[field])
+                self.decoder[field] = _i64(0)

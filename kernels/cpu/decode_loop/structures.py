@@ -1,112 +1,75 @@
-"""Takes the samples of a batch through decoding and kernels, without the interpreter.
+"""Python fills these structures by field name, and the generated code reads the same fields.
 
-Threads that decode need Python only for a few microseconds per sample, but then they wait for each
-other, and for whoever builds the next batch meanwhile (7 to 11 ms of every 60 for ResNet-50's
-batches of 64). So a thread calls one native function, which claims sample after sample. What it
-cannot decode it leaves to Python, which also says what is wrong.
+NumPy takes the type of a row from these classes, and code.py the place and size of a field. What a
+POINTER points to is kept alive by its structure, because Python sets it to an object; a c_void_p
+is a mere address, of something that belongs to somebody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import IntEnum, auto
-from functools import cache
-from typing import Any
+from ctypes import POINTER, Structure, c_bool, c_int, c_int64, c_size_t, c_uint32, c_void_p
+
+import numpy as np
+
+from .nvimgcodec_c import DecodeParams, ImageInfo, View
 
 
-class _Cells(IntEnum):
-    """Names of the cells of a block of 64-bit numbers."""
+class Picture(Structure):
+    """An encoded picture, and what has become of it."""
 
-    @staticmethod
-    def _generate_next_value_(name: str, start: int, count: int, last: list[Any]) -> int:
-        return count
-
-
-class Job(_Cells):
-    """What threads share; its kernels follow."""
-
-    next = auto()  # the sample that nobody has claimed yet
-    count = auto()
-    done = auto()  # address of a number per sample: 1 if it is done
-    pictures = auto()  # address of a `Picture` per sample
-    targets = auto()  # address of the addresses that they are decoded to
-    in_scratch = auto()  # 1 if those count from the thread's scratch memory
-    spec = auto()  # colours, and how they are arranged, as nvimgcodec numbers them
-    format = auto()
-    between = auto()  # bytes of scratch memory before what is a kernel's own
-    kernels = auto()
+    _fields_ = (
+        ("data", c_void_p),
+        ("length", c_int64),  # 0: it is not for this loop
+        ("target", c_void_p),  # where its pixels go to
+        ("height", c_int64), ("width", c_int64), ("channels", c_int64),  # of the result
+        # the region that is decoded; all of it if `bottom` is 0
+        ("top", c_int64), ("left", c_int64), ("bottom", c_int64), ("right", c_int64),
+        ("done", c_bool),  # decoded, and all kernels have run
+    )  # fmt: skip
 
 
-class Kernel(_Cells):
+PICTURE = np.dtype(Picture)
+
+
+class Kernel(Structure):
     """A kernel that runs on every decoded sample."""
 
-    entry = auto()
-    table = auto()
-    width = auto()  # of a row of the table, in cells
-    scratch = auto()  # column for the address of scratch memory; -1 if it needs none
-    moved = auto()  # address of the columns that count from the thread's scratch memory
-    moved_count = auto()
+    _fields_ = (
+        ("entry", c_void_p),
+        ("table", POINTER(c_int64)),
+        ("width", c_int64),  # numbers in a row of the table
+        ("scratch", c_int64),  # column for the address of scratch memory; -1 if it needs none
+        ("moved", POINTER(c_int64)),  # columns that count from the thread's scratch memory
+        ("moved_count", c_int64),
+    )
 
 
-class Picture(_Cells):
-    """An encoded picture. Length 0: not for this loop. Bottom 0: all of it."""
+class Job(Structure):
+    """What all threads share that work on a batch."""
 
-    data = auto()
-    length = auto()
-    height = auto()  # of the result
-    width = auto()
-    channels = auto()
-    top = auto()
-    left = auto()
-    bottom = auto()
-    right = auto()
-
-
-class Own(_Cells):
-    """What a thread decodes with: see ndd/codecs/image/native_decoder.py."""
-
-    instance = auto()
-    decoder = auto()
-    params = auto()
-    info = auto()
-    view = auto()
-    # objects that are used again and again
-    stream = auto()
-    part = auto()
-    image = auto()
-    future = auto()
-    result = auto()
-    results = auto()
-    # functions
-    new_stream = auto()
-    new_part = auto()
-    new_image = auto()
-    decode = auto()
-    wait = auto()
-    ask = auto()
-    free_future = auto()
-    free_stream = auto()
-    free_image = auto()
-    give_way = auto()  # to a thread that has no core
-    # addresses of fields of `info` and `view`
-    at_height = auto()
-    at_width = auto()
-    at_stride = auto()
-    at_channels = auto()
-    at_buffer = auto()
-    at_spec = auto()
-    at_format = auto()
-    at_start = auto()
-    at_end = auto()
+    _fields_ = (
+        ("next", c_int64),  # the sample that nobody has claimed yet
+        ("count", c_int64),
+        ("pictures", POINTER(Picture)),
+        ("in_scratch", c_bool),  # whether `Picture.target` counts from the thread's scratch memory
+        ("spec", c_int), ("format", c_int),  # values of nvimgcodec_c.FORMATS
+        ("between", c_int64),  # bytes of scratch memory before what is a kernel's own
+        ("kernels", POINTER(Kernel)),
+        ("kernel_count", c_int64),
+    )  # fmt: skip
 
 
-@cache
-def function() -> Callable[[int, int, int], int]:
-    """The loop: `run(job, own, scratch)` works until no sample of the job is left."""
-    import llvmlite.binding as llvm
+class Decoder(Structure):
+    """What one thread decodes with; the structures in it describe the picture at hand."""
 
-    from ..runtime import link, native, new_target
-    from . import code as loop_ir
+    _fields_ = (
+        ("instance", c_void_p), ("decoder", c_void_p),
+        ("params", DecodeParams), ("info", ImageInfo), ("view", View),
+        # objects of nvimgcodec that are used again and again
+        ("stream", c_void_p), ("part", c_void_p), ("image", c_void_p),
+        ("future", c_void_p), ("result", c_uint32), ("result_count", c_size_t),
+    )  # fmt: skip
 
-    module = llvm.parse_assembly(loop_ir.source())
-    return native(*link(loop_ir.NAME, new_target().emit_object(module)))
+
+# What frees the objects that a decoder uses again; a part goes before the stream that it is of.
+FREED_BY = {"part": "CodeStreamDestroy", "stream": "CodeStreamDestroy", "image": "ImageDestroy"}

@@ -14,13 +14,15 @@ from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
 from ...fusion.graph.storage import Storage
-from ...kernels.cpu.decode_loop.structures import Picture
+from ...kernels.cpu.decode_loop import nvimgcodec_c
+from ...kernels.cpu.decode_loop.job import Pictures
+from ...kernels.cpu.decode_loop.structures import PICTURE
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import interpreter as interp
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
-from . import exif, native_decoder
+from . import exif
 from .headers import COLOURS, NATIVE, Header, Headers
 from .nvimgcodec import new_decoder, nvimgcodec
 
@@ -305,26 +307,22 @@ class Images:
         as_told = _is_as_told(image, shape, dtype.itemsize * prod(shape))
         return _own.address() if as_told else None
 
-    def native(self, encoded: Array, shapes: Shapes, dtype: DType) -> Any:
-        """(`Picture`s, colours, their arrangement, where a thread has its decoder) for a loop
-        without the interpreter; None if it is of no use. `encoded`: addresses of the files.
-        """
-        formats = native_decoder.FORMATS.get(self.colour)
-        if formats is None or dtype is not dt.uint8 or not native_decoder.is_available():
-            return None
+    def native(self, encoded: Array, shapes: Shapes, dtype: DType) -> Pictures | None:
+        """What a loop without the interpreter can decode; None if that is nothing. `encoded`:
+        addresses of the files, which the caller keeps."""
+        suits = self.colour in nvimgcodec_c.FORMATS and dtype is dt.uint8
+        library = nvimgcodec_c.library(nvimgcodec) if nvimgcodec_c.is_enabled and suits else None
         lengths = self.headers.native_lengths()
-        if not lengths.any():
+        if library is None or not lengths.any():
             return None
-        pictures = np.zeros((len(lengths), len(Picture)), np.int64)
-        pictures[:, Picture.data], pictures[:, Picture.length] = encoded, lengths
-        pictures[:, Picture.height : Picture.channels + 1] = shapes.rows
+        lengths[shapes.volumes == 0] = 0  # nothing is decoded for an empty region
+        rows = np.zeros(len(lengths), PICTURE)
+        rows["height"], rows["width"], rows["channels"] = shapes.rows.T
         if self.regions is not None:
-            pictures[:, Picture.top : Picture.right + 1] = self.regions
-            # see `_decodable`; and nothing is decoded for an empty region
-            _, left, _, right = self.regions.T
-            pictures[(left == 0) & (right == 1), Picture.length] = 0
-        pictures[shapes.volumes == 0, Picture.length] = 0
-        return pictures, *formats, native_decoder.OF_THREAD[self.fast_idct]
+            rows["top"], rows["left"], rows["bottom"], rows["right"] = self.regions.T
+            lengths[(rows["left"] == 0) & (rows["right"] == 1)] = 0  # see `_decodable`
+        rows["data"], rows["length"] = encoded, lengths
+        return Pictures(rows, self.colour, self.fast_idct, library)
 
     def _decode(self, header: Header, sample: int, dtype: DType, out: Array) -> None:
         rows = self.regions

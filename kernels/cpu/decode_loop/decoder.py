@@ -1,0 +1,60 @@
+"""The library goes in; the structure by which the calling thread decodes comes out."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from ctypes import byref, c_void_p, pointer
+from typing import Any
+
+from . import nvimgcodec_c as c
+from .structures import FREED_BY, Decoder
+
+
+class ThreadDecoder:
+    """A decoder for one thread; `state` lives as long as this object."""
+
+    def __init__(self, library: c.Library, fast_idct: bool) -> None:
+        backend = c.Backend(backend=1, params=c.BackendParams(load_hint=1.0, load_hint_policy=2))
+        execution = c.ExecutionParams(
+            threads=1, device=c.CPU_ONLY, num_backends=1, backends=pointer(backend)
+        )
+        info = c.ImageInfo(num_planes=1, buffer_kind=c.ON_HOST, orientation=c.Orientation())
+        info.planes[0] = c.Plane(type=c.UINT8)
+        view, params = c.View(region=c.Region(ndim=2)), c.DecodeParams()
+        self.state = Decoder(instance=library.instance, info=info, view=view, params=params)
+        made = byref(self.state, Decoder.decoder.offset)
+        options = f":fancy_upsampling=1 :fast_idct={int(fast_idct)}".encode()
+        status = library.functions.nvimgcodecDecoderCreate(
+            c_void_p(library.instance), made, byref(execution), options
+        )
+        self.is_good = status == 0 and bool(self.state.decoder)
+        # not at exit: nobody knows what is still there of the library then
+        weakref.finalize(self, _destroy, library.functions, self.state).atexit = False
+
+
+def _destroy(functions: Any, state: Decoder) -> None:
+    for field, function in {**FREED_BY, "decoder": "DecoderDestroy"}.items():
+        if getattr(state, field):
+            getattr(functions, f"nvimgcodec{function}")(c_void_p(getattr(state, field)))
+
+
+class _LocalDecoders(threading.local):
+    def __init__(self) -> None:
+        self.decoders: dict[bool, ThreadDecoder] = {}
+
+
+_own = _LocalDecoders()
+
+if hasattr(os, "register_at_fork"):
+    # helper threads of a decoder do not survive a fork
+    os.register_at_fork(after_in_child=lambda: _own.__init__())  # type: ignore[misc]
+
+
+def of_thread(library: c.Library, fast_idct: bool) -> ThreadDecoder:
+    """The decoder of the calling thread, made on its first use."""
+    decoders = _own.decoders
+    if fast_idct not in decoders:
+        decoders[fast_idct] = ThreadDecoder(library, fast_idct)
+    return decoders[fast_idct]

@@ -1,0 +1,91 @@
+"""The structures that Python and the native decode loop share."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+from ctypes import POINTER, Structure, addressof, c_bool, c_int, c_int64, c_uint32
+from types import SimpleNamespace
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from llvmlite import ir
+
+from ndd.codecs.image.nvimgcodec import nvimgcodec
+from ndd.kernels.cpu.decode_loop import code, nvimgcodec_c
+from ndd.kernels.cpu.decode_loop.job import DecodeJob, Pictures, sample_kernel
+from ndd.kernels.cpu.decode_loop.structures import PICTURE
+from ndd.kernels.cpu.runtime import link, new_target
+
+I64 = ir.IntType(64)
+
+
+class Inner(Structure):
+    _fields_ = (("flag", c_bool), ("pair", c_int * 2))
+
+
+class Outer(Structure):
+    _fields_ = (
+        ("small", c_uint32),
+        ("inner", Inner),
+        ("many", POINTER(Inner)),
+        ("numbers", POINTER(c_int64)),
+        ("large", c_int64),
+    )
+
+
+def test_generated_code_reads_and_writes_the_fields_that_python_fills() -> None:
+    module = ir.Module()
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64, I64]), "fill")
+    builder = ir.IRBuilder(function.append_basic_block())
+    outer, index = code.NativeRecord(builder, Outer, function.args[0]), function.args[1]
+    outer["numbers"][index] = outer["large"]
+    outer["many"][index]["pair"][1] = outer["inner"]["pair"][0]
+    outer["many"][index]["flag"] = I64(0x101)  # cut: the byte after it is not written to
+    outer["small"] = outer["large"]
+    builder.ret_void()
+
+    many, numbers = (Inner * 3)(), (c_int64 * 3)()
+    made = Outer(small=1, inner=Inner(pair=(5, 6)), many=many, numbers=numbers, large=-(2**40) + 9)
+    engine, address = link("fill", new_target().emit_object(llvm.parse_assembly(str(module))))
+    ctypes.CFUNCTYPE(None, c_int64, c_int64)(address)(addressof(made), 2)
+    del engine  # which owns the code until here
+    assert list(numbers) == [0, 0, -(2**40) + 9]
+    assert [(one.flag, list(one.pair)) for one in many] == [
+        (False, [0, 0]), (False, [0, 0]), (True, [0, 5])
+    ]  # fmt: skip
+    assert bytes(many)[2 * ctypes.sizeof(Inner) + 1] == 0
+    assert (made.small, made.inner.flag, list(made.inner.pair), made.large) == (
+        9, False, [5, 6], -(2**40) + 9
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Job", "Decoder"])
+def test_the_code_follows_the_structures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code.source()
+    fields = (("another", c_int64), *getattr(code, name)._fields_)
+    monkeypatch.setattr(code, name, type(name, (Structure,), {"_fields_": fields}))
+    assert code.source() != before
+
+
+def test_a_job_keeps_what_it_points_to_and_nothing_longer() -> None:
+    library = nvimgcodec_c.library(nvimgcodec)
+    assert library is not None
+    rows, table = np.zeros(3, PICTURE), np.zeros((3, 4), np.int64)  # of length 0: none is decoded
+    kernel = sample_kernel(SimpleNamespace(address=0), table, [1, 2], None)
+    pictures = Pictures(rows, "RGB", False, library)
+    job = DecodeJob(pictures, np.arange(3), False, [kernel], 0)
+    assert rows["target"].tolist() == [0, 1, 2]
+    assert ctypes.cast(job._job.kernels[0].table, ctypes.c_void_p).value == table.ctypes.data
+    assert job._job.kernels[0].moved[:2] == [1, 2]
+    kept = [weakref.ref(rows), weakref.ref(table)]
+    del rows, table, kernel, pictures
+    gc.collect()
+    assert all(array() is not None for array in kept)
+    job.run(0)
+    assert job.left() == [0, 1, 2]
+    del job
+    gc.collect()
+    assert all(array() is None for array in kept)
