@@ -22,7 +22,7 @@ MAX_THUMBNAILS = 16  # in a notebook
 MAX_FRAMES = 8  # in a row of them
 
 
-class ShownPicture:
+class Picture:
     """An RGB image: `array`, or a PNG with `png()` and `save(path)`; a notebook shows it."""
 
     def __init__(self, array: Array) -> None:
@@ -40,7 +40,7 @@ class ShownPicture:
 
     def __repr__(self) -> str:
         height, width, _ = self.array.shape
-        return f"ShownPicture({height}×{width})"
+        return f"Picture({height}×{width})"
 
 
 def show(
@@ -49,12 +49,12 @@ def show(
     *,
     columns: int | None = None,
     size: int | None = None,
-) -> ShownPicture:
+) -> Picture:
     """A grid of images as one picture, written to a PNG file if a path is given.
 
     >>> import ndd
     >>> ndd.show(ndd.zeros(shape=[32, 48, 3], layout="HWC", batch_size=4))
-    ShownPicture(68×100)
+    Picture(68×100)
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def show(
     if columns is not None and columns < 1:
         raise ValueError(f"show: `columns` must be positive, got {columns}")
     found, length = _frames(samples, layout)
-    shown = ShownPicture(_sheet(found, columns or _columns(len(found), length), size))
+    shown = Picture(_sheet(found, columns or _columns(len(found), length), size))
     if path is not None:
         shown.save(path)
     return shown
@@ -164,11 +164,11 @@ def is_coming(handle: Handle) -> bool:
         return node.storage is not None or any(n is node for n in queued)
 
 
-def _thumbnails(handle: Handle) -> ShownPicture:
+def _thumbnails(handle: Handle) -> Picture:
     """The first images of a batch, the first frames of some sequences."""
     if isinstance(handle, Batch):
         handle = handle.select(slice(0, MAX_THUMBNAILS))
     samples, layout = _samples(handle)
     found, length = _frames(samples[:MAX_THUMBNAILS], layout, limit=MAX_FRAMES)
     columns = length if length > 1 else MAX_FRAMES
-    return ShownPicture(_sheet(found[:MAX_THUMBNAILS], columns, THUMBNAIL_PX))
+    return Picture(_sheet(found[:MAX_THUMBNAILS], columns, THUMBNAIL_PX))

@@ -18,7 +18,7 @@ import numpy as np
 from ..runtime import CpuKernel, link, native, new_target
 from . import decoder
 from .nvimgcodec_c import FORMATS, Library
-from .structures import Job, Kernel, Picture
+from .structures import EncodedPicture, Job, Kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -26,7 +26,9 @@ Array = np.ndarray[Any, Any]
 class Pictures(NamedTuple):
     """What to decode."""
 
-    rows: Array  # a `Picture` per sample, whose files belong to whoever gives their addresses
+    rows: (
+        Array  # a `EncodedPicture` per sample, whose files belong to whoever gives their addresses
+    )
     colour: str  # a key of FORMATS
     fast_idct: bool
     library: Library
@@ -58,7 +60,7 @@ class DecodeJob:
         rows["target"] = targets
         spec, form = FORMATS[pictures.colour]
         self._job = Job(
-            count=len(rows), pictures=pointer(Picture.from_buffer(rows.data)),
+            count=len(rows), pictures=pointer(EncodedPicture.from_buffer(rows.data)),
             in_scratch=in_scratch, spec=spec, format=form, between=between,
             kernels=(Kernel * len(kernels))(*kernels), kernel_count=len(kernels),
         )  # fmt: skip

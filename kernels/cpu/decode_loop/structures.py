@@ -14,7 +14,7 @@ import numpy as np
 from .nvimgcodec_c import DecodeParams, ImageInfo, View
 
 
-class Picture(Structure):
+class EncodedPicture(Structure):
     """An encoded picture, and what has become of it."""
 
     _fields_ = (
@@ -28,7 +28,7 @@ class Picture(Structure):
     )  # fmt: skip
 
 
-PICTURE = np.dtype(Picture)
+PICTURE = np.dtype(EncodedPicture)
 
 
 class Kernel(Structure):
@@ -50,8 +50,8 @@ class Job(Structure):
     _fields_ = (
         ("next", c_int64),  # the sample that nobody has claimed yet
         ("count", c_int64),
-        ("pictures", POINTER(Picture)),
-        ("in_scratch", c_bool),  # whether `Picture.target` counts from the thread's scratch memory
+        ("pictures", POINTER(EncodedPicture)),
+        ("in_scratch", c_bool),  # whether `EncodedPicture.target` counts from the thread's scratch memory
         ("spec", c_int), ("format", c_int),  # values of nvimgcodec_c.FORMATS
         ("between", c_int64),  # bytes of scratch memory before what is a kernel's own
         ("kernels", POINTER(Kernel)),
