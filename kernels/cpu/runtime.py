@@ -15,7 +15,7 @@ import platform
 import threading
 import weakref
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -134,17 +134,25 @@ def _make(spec: KernelSpec, name: str) -> CpuKernel:
     return CpuKernel(name, source_path, engine, address)
 
 
-@lru_cache(maxsize=None)
+@cache
 def machine() -> str:
-    """Names what the object code depends on: CPU, compiler, and the primitives' own text."""
+    """Names what object code depends on besides the kernel's text: CPU, compiler, our source."""
     import llvmlite.binding as llvm
 
-    here = Path(__file__).parent
-    own = [here / "helpers.py", *sorted((here / "native").glob("*.py"))]
-    primitives = "".join(file.read_text() for file in own)
     features = llvm.get_host_cpu_features().flatten()
     versions = package_version("numba"), package_version("llvmlite")
-    return digest(llvm.get_host_cpu_name(), features, *versions, platform.machine(), primitives)
+    own = (file.read_bytes() for file in baked_files())
+    return digest(llvm.get_host_cpu_name(), features, *versions, platform.machine(), *own)
+
+
+def baked_files() -> list[Path]:
+    """Every file whose constants may be in object code.
+
+    Helpers and primitives use constants of many modules, and nobody could keep a list of those. So
+    all files count that they can import: reading them takes 1 ms, once per process.
+    """
+    kernels = Path(__file__).parents[1]
+    return [f for room in ("common", "cpu", "ir") for f in sorted((kernels / room).rglob("*.py"))]
 
 
 def _compile(source: str, name: str, path: Path) -> tuple[str, bytes]:
