@@ -22,6 +22,7 @@ import numpy as np
 from ..common import trace
 from ..common.buffers import POOL
 from ..common.disk_cache import cache_dir, write_atomically
+from ..common.memo import Memo
 from ..cpu.runtime import kernel_name
 from ..ir import dtypes as dt
 from ..ir.dtypes import DType
@@ -54,7 +55,7 @@ MAX_GAPS = 0.25
 
 _lock = threading.Lock()
 _interpreting = threading.Lock()  # the interpreter patches triton.language while it runs
-_kernels: dict[KernelSpec, GpuKernel] = {}
+_kernels: Memo[KernelSpec, GpuKernel] = Memo("GPU kernels", 4096)
 launch_count = 0  # launches since import, and
 compile_count = 0  # kernels compiled by this process; tests assert on both
 
@@ -267,11 +268,6 @@ def get_kernel(spec: KernelSpec) -> GpuKernel:
             if found is None:
                 found = _kernels[spec] = GpuKernel(spec)
     return found
-
-
-def kernels() -> list[KernelSpec]:
-    """Specs of all kernels that this process has generated."""
-    return list(_kernels)
 
 
 def import_triton() -> Any:

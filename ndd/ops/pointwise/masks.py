@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import add
 
 import numpy as np
@@ -12,6 +12,7 @@ from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Shapes
+from ...kernels.common.memo import memoized
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml
@@ -71,7 +72,7 @@ def grid_mask(
 MAX_KEY = 0xFFFF
 
 
-@lru_cache(maxsize=64)  # up to 256 KB each
+@memoized(64)  # up to 256 KB each
 def _table(keys: tuple[int, ...], values: tuple[float, ...], default: float) -> Node:
     """The values of keys 0, 1, … up to the largest key, then the default."""
     with np.errstate(over="ignore"):
