@@ -249,9 +249,13 @@ def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool)
     return const_array(_fit(value, dtype), dtype)
 
 
-@memoized(4096)
 def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
-    """A short list of numbers as a one-dimensional node."""
+    """A short list of numbers as a one-dimensional node; one object per list."""
+    return _cached_vector(values, dtype, str(values) if 0 in values else "")  # -0.0 as above
+
+
+@memoized(4096)
+def _cached_vector(values: tuple[float | int, ...], dtype: DType, zeros: str) -> Node:
     return const_array(np.array([_fit(v, dtype) for v in values], dtype.np), dtype)
 
 
