@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from functools import lru_cache
 from pathlib import Path
+
+from .memo import memoized
 
 _MAGIC = b"ndd-kernel-2\n"
 
@@ -28,7 +29,7 @@ def digest(*parts: str | bytes, length: int = 8) -> str:
     return h.hexdigest()[:length]
 
 
-@lru_cache(maxsize=None)
+@memoized(64)
 def package_version(name: str) -> str:
     """Installed version of a package, without importing it."""
     from importlib.metadata import PackageNotFoundError, version  # takes 30 ms, so not at import

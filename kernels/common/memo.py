@@ -7,7 +7,7 @@ something else.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -38,15 +38,18 @@ class Memo(Generic[K, V]):
         return len(self.entries)
 
     def __setitem__(self, key: K, value: V) -> None:
-        if len(self.entries) >= self.limit:
-            self.clear()
         self.entries[key] = value
+        if len(self.entries) > self.limit:
+            self.clear()
+            self.entries[key] = value
 
     def setdefault(self, key: K, value: V) -> V:
         """The value of a key; `value` becomes it if there is none. One answer for all threads."""
-        if len(self.entries) >= self.limit:
+        found = self.entries.setdefault(key, value)
+        if len(self.entries) > self.limit:
             self.clear()
-        return self.entries.setdefault(key, value)
+            found = self.entries.setdefault(key, found)
+        return found
 
     def clear(self) -> None:
         """Forget everything."""
@@ -66,6 +69,21 @@ def memoized(limit: int) -> Callable[[F], F]:
     return decorate
 
 
+def once(function: Callable[[], V]) -> Callable[[], V]:
+    """Make a value at its first use and keep it for good.
+
+    For what others refer to by its address, so that no thread may ever see a second one. (With
+    `functools.cache`, threads that are first at the same time get one each.)
+    """
+    made: dict[None, V] = {}
+
+    @wraps(function)
+    def get() -> V:
+        return made[None] if made else made.setdefault(None, function())
+
+    return get
+
+
 def names() -> list[str]:
     """Of all caches."""
     return sorted(_clearing)
@@ -73,5 +91,5 @@ def names() -> list[str]:
 
 def clear_all() -> None:
     """Forget everything that can be made again."""
-    for clear in _clearing.values():
+    for clear in list(_clearing.values()):  # of a copy: a thread may be defining another one
         clear()

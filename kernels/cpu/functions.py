@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..common.disk_cache import cache_dir, digest, write_atomically
+from ..common.memo import Memo
 
+# No cache: the text of a kernel names a function, which must be found whenever it is compiled.
+# There is one for each function of the IR, and those are written by hand (four by now).
 _sources: dict[str, str] = {}
-_functions: dict[str, Any] = {}
+_functions: Memo[str, Any] = Memo("functions that kernels inline", 64)
 
 
 def register(stem: str, source: str) -> str:
@@ -40,5 +43,5 @@ def __getattr__(name: str) -> Any:
             forceinline=True, error_model="numpy", no_cpython_wrapper=True,
             pipeline_class=KernelCompiler,
         )  # fmt: skip
-        found = _functions[name] = compiled(namespace[name.rpartition("__")[0]])
+        found = _functions.setdefault(name, compiled(namespace[name.rpartition("__")[0]]))
     return found

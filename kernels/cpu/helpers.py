@@ -11,15 +11,17 @@ import ctypes
 import re
 import threading
 from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..common.disk_cache import cache_dir, load_object, store_object
+from ..common.memo import memoized
 from . import ahead
 
 _lock = threading.RLock()
-_loaded: dict[str, tuple[Any, int]] = {}  # name → the engine that owns its code, and where it is
+# Name → the engine that owns the code, and where it is. No cache: kernels that are linked with a
+# helper jump to its address, so it stays as long as the process does. There are a few dozen.
+_loaded: dict[str, tuple[Any, int]] = {}
 _nowhere = ctypes.c_int64()
 _IMPORT = re.compile(r"^from ndd\.kernels\.cpu\.helpers import (.+)$", re.MULTILINE)
 
@@ -66,7 +68,7 @@ def promise(names: Iterable[str]) -> None:
                 llvm.add_symbol(_symbol(name), ctypes.addressof(_nowhere))
 
 
-@cache
+@memoized(64)
 def function(name: str) -> Callable[[int, int, int], int]:
     """A helper of three numbers, to be called from Python."""
     from .runtime import link, machine, native

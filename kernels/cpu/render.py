@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
+from ..common.memo import memoized
 from ..ir import dtypes as dt
 from ..ir.dtypes import DType
 from ..ir.expr import Expr, Function, bfloat16_bits, const, rewrite, walk
@@ -66,7 +66,7 @@ def render(spec: KernelSpec, name: str) -> str:
     return head + "\n".join(lines) + "\n"
 
 
-@lru_cache(maxsize=None)
+@memoized(256)
 def function_name(f: Function) -> str:
     """Name of the Numba function for a function of the IR, with a digest of its source."""
     writer = Lines()

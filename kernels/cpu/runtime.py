@@ -15,7 +15,7 @@ import platform
 import threading
 import weakref
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..common.disk_cache import (
     store_object,
     write_atomically,
 )
+from ..common.memo import Memo, memoized
 from ..ir.spec import KernelSpec
 from . import helpers as cpu_helpers
 from . import render as cpu
@@ -38,8 +39,9 @@ _ENTRY = ctypes.CFUNCTYPE(
 # Characters of a kernel's name: profilers list it beside their numbers, on one line.
 MAX_NAME = 80
 _lock = threading.Lock()
-_kernels: dict[KernelSpec, CpuKernel] = {}
-_engines: list[weakref.ref[Any]] = []
+# Whoever runs a kernel holds it, so that its code stays; what is forgotten is loaded from disk.
+_kernels: Memo[KernelSpec, CpuKernel] = Memo("CPU kernels", 4096)
+_engines: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by their address
 compile_count = 0  # how many kernels this process compiled; tests assert on it
 
 
@@ -96,7 +98,7 @@ def shortened(ops: list[str], room: int) -> str:
     return text
 
 
-@lru_cache(maxsize=4096)
+@memoized(4096)
 def kernel_file(spec: KernelSpec, on_gpu: bool) -> str:
     """Name of a spec's kernel and of its files, without building it."""
     if on_gpu:
@@ -134,17 +136,25 @@ def _make(spec: KernelSpec, name: str) -> CpuKernel:
     return CpuKernel(name, source_path, engine, address)
 
 
-@lru_cache(maxsize=None)
+@cache
 def machine() -> str:
-    """Names what the object code depends on: CPU, compiler, and the primitives' own text."""
+    """Names what object code depends on besides the kernel's text: CPU, compiler, our source."""
     import llvmlite.binding as llvm
 
-    here = Path(__file__).parent
-    own = [here / "helpers.py", *sorted((here / "native").glob("*.py"))]
-    primitives = "".join(file.read_text() for file in own)
     features = llvm.get_host_cpu_features().flatten()
     versions = package_version("numba"), package_version("llvmlite")
-    return digest(llvm.get_host_cpu_name(), features, *versions, platform.machine(), primitives)
+    own = (file.read_bytes() for file in baked_files())
+    return digest(llvm.get_host_cpu_name(), features, *versions, platform.machine(), *own)
+
+
+def baked_files() -> list[Path]:
+    """Every file whose constants may be in object code.
+
+    Helpers and primitives use constants of many modules, and nobody could keep a list of those. So
+    all files count that they can import: reading them takes 1 ms, once per process.
+    """
+    kernels = Path(__file__).parents[1]
+    return [f for room in ("common", "cpu", "ir") for f in sorted((kernels / room).rglob("*.py"))]
 
 
 def _compile(source: str, name: str, path: Path) -> tuple[str, bytes]:
@@ -177,7 +187,7 @@ def link(symbol: str, code: bytes) -> tuple[Any, int]:
     address = engine.get_function_address(symbol)
     if not address:
         raise RuntimeError(f"kernel object has no symbol {symbol!r}")
-    _engines.append(weakref.ref(engine))
+    _engines[address] = engine
     return engine, address
 
 
@@ -185,7 +195,5 @@ def link(symbol: str, code: bytes) -> tuple[Any, int]:
 def _keep_code() -> None:
     """Do not unload kernels at exit. llvmlite would do so, and fail with a message, if a thread
     imported it first while the process was ending: then it does not know that it is."""
-    for found in _engines:
-        engine = found()
-        if engine is not None:
-            engine.detach()
+    for engine in list(_engines.values()):
+        engine.detach()

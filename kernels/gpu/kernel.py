@@ -12,6 +12,7 @@ import numpy as np
 
 from ..common import trace
 from ..common.disk_cache import cache_dir, write_atomically
+from ..common.memo import Memo
 from ..cpu.runtime import kernel_name
 from ..ir.expr import walk
 from ..ir.spec import KernelSpec
@@ -35,7 +36,7 @@ PACKED_FILL = 0.5
 
 _lock = threading.Lock()
 interpreting = threading.Lock()  # the interpreter patches triton.language while it runs
-_kernels: dict[KernelSpec, GpuKernel] = {}
+_kernels: Memo[KernelSpec, GpuKernel] = Memo("GPU kernels", 4096)
 compile_count = 0  # kernels compiled by this process; tests assert on it
 
 
@@ -237,11 +238,6 @@ def get_kernel(spec: KernelSpec) -> GpuKernel:
             if found is None:
                 found = _kernels[spec] = GpuKernel(spec)
     return found
-
-
-def kernels() -> list[KernelSpec]:
-    """Specs of all kernels that this process has generated."""
-    return list(_kernels)
 
 
 def import_triton() -> Any:

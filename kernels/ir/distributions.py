@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from . import dtypes as dt
 from . import expr as ex
@@ -34,7 +34,7 @@ def standard_normal(first: Expr, second: Expr) -> Expr:
     return ex.call(_standard_normal(), first, second)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _standard_normal() -> Function:
     return ex.function("standard_normal", _box_muller, dt.uint32, dt.uint32)
 
@@ -76,7 +76,7 @@ def poisson(rate: Expr, words: tuple[Expr, ...]) -> Expr:
     return ex.call(_poisson(), rate, standard_normal(words[0], words[1]), share_of(words[2]))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _poisson() -> Function:
     def body(rate: Expr, normal: Expr, share: Expr) -> Expr:
         many = ex.select(rate < SURE, _quantile(rate, ex.cast(normal, dt.float64)), rate)

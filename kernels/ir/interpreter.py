@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ def _invert(x: Array) -> Array:
     return np.asarray(~x)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _library() -> ctypes.CDLL:
     return ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
 

@@ -8,11 +8,11 @@ give the same bits everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from ..common.memo import memoized
 from . import dtypes as dt
 from . import expr as ex
 from .expr import Expr
@@ -76,7 +76,7 @@ def philox(counter: Sequence[Expr], key: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(ex.cast(w, dt.uint32) for pair in pairs for w in (pair, pair >> 32))
 
 
-@lru_cache(maxsize=None)
+@memoized(2)
 def _pair(first: int) -> ex.Function:
     """Two of the words as one, the first in the low bits. LLVM computes both pairs together."""
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import ctypes
 import math
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from ..common.memo import once
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +44,6 @@ class Taps(NamedTuple):
     cells: Array  # int64 [samples, len(CELLS)]: all of it, as a kernel's table holds it
 
 
-@lru_cache(maxsize=None)
 def _tables() -> tuple[Array, ...]:
     def knots(radius: int) -> Array:
         return np.arange(-radius * KNOTS, radius * KNOTS + 1) / KNOTS
@@ -83,7 +83,7 @@ def cells(origin: Array, scale: Array, stretch: Array, count: Array, kind: Array
 _NEAREST = np.array([1, 0, 0, 0, 0, 2])  # by kind: how positions of nearest pixels are found
 
 
-@lru_cache(maxsize=None)
+@once  # kernels get its address
 def filter_tables() -> tuple[Array, Array]:
     """(all tables in one float32 array, where each begins); each ends in as many zeros again."""
     parts = [np.concatenate([t, np.zeros(len(t) + 2)]) for t in _tables()]

@@ -11,6 +11,7 @@ from ..fusion.graph import build
 from ..fusion.graph.node import Definition, Node
 from ..fusion.graph.shapes import Array, Shapes
 from ..kernels.common import trace
+from ..kernels.common.memo import Memo
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir import expr as ex
 from ..kernels.ir.dtypes import DType
@@ -230,21 +231,18 @@ def _on(node: Node, ordinal: int) -> Node:
     return build.transfer(node, ordinal)
 
 
-_gpu_consts: dict[tuple[int, int], tuple[Node, Node]] = {}
+_gpu_consts: Memo[tuple[Node, int], Node] = Memo("constants on GPUs", 8192)
 
 
 def _const_on(node: Node, ordinal: int) -> Node:
     """A constant in device memory, uploaded once."""
-    key = (id(node), ordinal)
-    found = _gpu_consts.get(key)
-    if found is None or found[0] is not node:
+    found = _gpu_consts.get((node, ordinal))
+    if found is None:
         moved = build.transfer(node, ordinal)
         moved.result.context = current_context()
         evaluate_node(moved)
-        if len(_gpu_consts) > 8192:
-            _gpu_consts.clear()
-        found = _gpu_consts[key] = (node, moved.like(op="const"))
-    return found[1]
+        found = _gpu_consts.setdefault((node, ordinal), moved.like(op="const"))
+    return found
 
 
 def _batch_count(nodes: Sequence[Node], batch_size: Any) -> int | None:
@@ -349,7 +347,7 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
     return host_numbers(p.name, node, p.type, p.vector, p.matrix), node if node.batch else None
 
 
-_literals: dict[tuple[Any, ...], Array] = {}
+_literals: Memo[tuple[Any, ...], Array] = Memo("literal arguments", 8192)
 
 
 def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
@@ -357,14 +355,12 @@ def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
     key = (p.type, values, vector, str(values))
     found = _literals.get(key)
     if found is None:
-        if len(_literals) > 8192:
-            _literals.clear()
         numbers = [_number(p, v) for v in values]
         is_float = p.type is float or (p.type is None and any(isinstance(v, float) for v in values))
         with np.errstate(over="ignore"):  # to infinity, which an op refuses if it must
             found = np.array([numbers] if vector else numbers, np.float32 if is_float else np.int64)
         found.flags.writeable = False
-        _literals[key] = found
+        found = _literals.setdefault(key, found)
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ..fusion.graph.node import Node, source
 from ..fusion.graph.shapes import Array, Shapes
 from ..fusion.graph.storage import Storage, allocate, array_at, as_array
+from ..kernels.common.memo import memoized
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
 
@@ -244,14 +244,18 @@ def const_scalar(value: float | int | bool, dtype: DType) -> Node:
     return _cached_scalar(value, dtype, value == 0 and str(value)[0] == "-")
 
 
-@lru_cache(maxsize=8192)
+@memoized(8192)
 def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
     return const_array(_fit(value, dtype), dtype)
 
 
-@lru_cache(maxsize=4096)
 def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
-    """A short list of numbers as a one-dimensional node."""
+    """A short list of numbers as a one-dimensional node; one object per list."""
+    return _cached_vector(values, dtype, str(values) if 0 in values else "")  # -0.0 as above
+
+
+@memoized(4096)
+def _cached_vector(values: tuple[float | int, ...], dtype: DType, zeros: str) -> Node:
     return const_array(np.array([_fit(v, dtype) for v in values], dtype.np), dtype)
 
 

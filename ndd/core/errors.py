@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..fusion.graph.sites import Site, at_site
+from ..kernels.common.memo import memoized
 
 _HERE = Path(__file__).parents[1]
 # fusion and kernels are symlinks: their files have two paths
@@ -15,14 +16,12 @@ _FOLDERS = tuple(
     f"{folder}{os.sep}"
     for folder in (_HERE, _HERE.resolve(), *((_HERE / n).resolve() for n in ("fusion", "kernels")))
 )
-_ours = {str(_HERE / "tools" / "demo.py"): False}  # the demo is a program like a user's
+_DEMO = str(_HERE / "tools" / "demo.py")  # a program like a user's
 
 
+@memoized(4096)
 def _is_ours(file: str) -> bool:
-    known = _ours.get(file)
-    if known is None:
-        known = _ours[file] = file.startswith((*_FOLDERS, "<ndd"))
-    return known
+    return file != _DEMO and file.startswith((*_FOLDERS, "<ndd"))
 
 
 def user_site() -> Site:

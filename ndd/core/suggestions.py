@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, TypeVar
 
+from ..kernels.common.memo import Memo
 from .errors import user_site
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,7 +86,8 @@ def with_options_of(base: Callable[..., Any], function: F, name: str) -> F:
     return checked  # type: ignore[return-value]
 
 
-_warned: dict[str, dict[Any, int]] = {}  # Python's registry of warnings, for each file
+# Python's registry of warnings, for each file. Every cell of a notebook is one.
+_warned: Memo[str, dict[Any, int]] = Memo("lines that were warned of", 1024)
 
 
 def one_draw(op: str, argument: str, draw: str, count: int) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from ..kernels.gpu.streams import Stream
 
+# No cache: a runtime owns the memory that its stream still reads and writes, so none may be dropped
+# while others run. There is one for each stream that was used.
 _runtimes: dict[tuple[int, Stream], Any] = {}
 _lock = threading.Lock()
 

@@ -26,9 +26,7 @@ Array = np.ndarray[Any, Any]
 class Pictures(NamedTuple):
     """What to decode."""
 
-    rows: (
-        Array  # a `EncodedPicture` per sample, whose files belong to whoever gives their addresses
-    )
+    rows: Array  # an `EncodedPicture` per sample; the files belong to who gives their addresses
     colour: str  # a key of FORMATS
     fast_idct: bool
     library: Library

@@ -51,7 +51,7 @@ class Job(Structure):
         ("next", c_int64),  # the sample that nobody has claimed yet
         ("count", c_int64),
         ("pictures", POINTER(EncodedPicture)),
-        ("in_scratch", c_bool),  # whether `EncodedPicture.target` counts from the thread's scratch memory
+        ("in_scratch", c_bool),  # whether targets count from the thread's scratch memory
         ("spec", c_int), ("format", c_int),  # values of nvimgcodec_c.FORMATS
         ("between", c_int64),  # bytes of scratch memory before what is a kernel's own
         ("kernels", POINTER(Kernel)),

@@ -6,13 +6,13 @@ Imported only when something is compiled.
 from __future__ import annotations
 
 import inspect
-from functools import lru_cache
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from ...common.memo import memoized
 from ...ir.dtypes import DType
 from . import band_sums, bilinear, row_sums
 from .bilinear import note
@@ -37,7 +37,7 @@ def as_f32(typingctx: Any, word: Any) -> Any:
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # all other arguments are addresses and numbers
 
 
-@lru_cache(maxsize=None)
+@memoized(256)
 def helper(name: str) -> tuple[Any, Any]:
     """A function by its name (`sum_rows_u8`, `bilinear_u8_3_run`, …) and its type."""
     kind, *rest = name.split("_")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import add
 
 import numpy as np
@@ -12,6 +12,7 @@ from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Shapes
+from ...kernels.common.memo import memoized
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml
@@ -71,12 +72,17 @@ def grid_mask(
 MAX_KEY = 0xFFFF
 
 
-@lru_cache(maxsize=64)  # up to 256 KB each
-def _table(keys: tuple[int, ...], values: tuple[float, ...], default: float) -> Node:
-    """The values of keys 0, 1, … up to the largest key, then the default."""
+@memoized(64)  # up to 256 KB each
+def _table(keys: tuple[int, ...], numbers: bytes) -> Node:
+    """The values of keys 0, 1, … up to the largest key, then the default.
+
+    `numbers` are the values and the default, as the bytes of float64: -0.0 equals 0.0, and would be
+    taken for it.
+    """
+    given = np.frombuffer(numbers)
     with np.errstate(over="ignore"):
-        entries = np.full(max(keys, default=-1) + 2, default, np.float32)
-        entries[list(keys)] = values
+        entries = np.full(max(keys, default=-1) + 2, given[-1], np.float32)
+        entries[list(keys)] = given[:-1]
     return convert.const_array(entries, dt.float32)
 
 
@@ -107,7 +113,7 @@ def lookup_table(
     wrong = next((k for k in keys if not 0 <= k <= MAX_KEY), None)
     if wrong is not None:
         raise ValueError(f"`keys` must lie in [0, {MAX_KEY}], got {wrong}")
-    table = _table(keys, values, default_value)
+    table = _table(keys, np.array([*values, default_value]).tobytes())
     last = convert.const_scalar(max(keys, default=-1) + 1, dt.int32)
     inputs = [input, beside(table, input), beside(last, input)]
     axes = [tuple(range(input.rank)), (), ()]

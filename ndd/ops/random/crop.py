@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
 from ...core import convert
 from ...core.schema import REQUIRED, data, geometry, op, static
 from ...fusion.graph.shapes import Array
+from ...kernels.common.memo import memoized
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DALIInterpType, DType
 from ...runtime.rng import Draw, below, draw_of, unit
@@ -35,7 +35,7 @@ _AT_ONCE = 16  # attempts that are drawn together
 _FALLBACK = 0xFFFFFFFF  # the counter of the draw after all attempts
 
 
-@lru_cache(maxsize=64)
+@memoized(64)
 def check_crop_ranges(
     area: tuple[float, ...], aspect: tuple[float, ...], attempts: int
 ) -> tuple[Array, Array]:

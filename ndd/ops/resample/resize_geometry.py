@@ -6,7 +6,7 @@ Everything here is vectorised over samples, [samples, axes]; nothing looks at pi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, reduce, wraps
+from functools import reduce, wraps
 from itertools import permutations
 from operator import mul
 from typing import Any, NamedTuple, TypeVar, cast
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from ...fusion.graph.shapes import Array
+from ...kernels.common.memo import memoized
 from ...kernels.ir.dtypes import DALIInterpType
 from ...kernels.ir.taps import (
     BASE_RADIUS,
@@ -75,7 +76,7 @@ def _kept(function: _F) -> _F:
     """`function`, which computes numbers from numbers, with its last results kept: most batches are
     of sizes that were there before, and then this takes a tenth of the time (64 images of different
     sizes: 180 → 20 µs). Nobody may write to these results."""
-    found = lru_cache(maxsize=64)(lambda content: function(*content.args))
+    found = memoized(64)(wraps(function)(lambda content: function(*content.args)))
     return cast(_F, wraps(function)(lambda *args: found(_Content(args))))
 
 
@@ -353,14 +354,14 @@ def _turns(needed: Array, out: Array, count: Array, innermost: int) -> Array:
     return turns[np.array([costs[order] for order in orders]).argmin(axis=0)]
 
 
-@cache
+@memoized(4)
 def _orders(axes: int) -> tuple[list[tuple[int, ...]], Array]:
     """All orders, of equal ones that first which upstream takes; and the turns of the axes."""
     orders = list(permutations(range(axes)))[::-1]
     return orders, np.argsort(orders, axis=1)
 
 
-@cache
+@memoized(16)
 def _tap_costs(axes: int, innermost: int) -> Array:
     outer = (a for a in reversed(range(axes)) if a != innermost)
     names = {innermost: 0, **{a: k for k, a in enumerate(outer, 1)}}
