@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,9 @@ def test_one_object_for_good() -> None:
 def test_clearing_changes_no_bit(mode: str) -> None:
     before = {name: run(name) for name in SOME}
     memo.clear_all()
-    with nothing_compiled():  # kernels come from disk
+    # Kernels come from disk. In eager mode a busy machine may cut a program at another place, which
+    # needs other kernels.
+    with nothing_compiled() if mode != "eager" else nullcontext():
         for name, wanted in before.items():
             assert_same(run(name), wanted, name)
 
@@ -251,12 +254,11 @@ REGISTRIES = {
     ("kernels/common/threads.py", "_local.inside"): "which crews a thread works in now",
     ("kernels/cpu/functions.py", "_sources"): "named by the text of kernels; four",
     ("kernels/cpu/helpers.py", "_loaded"): "native code that kernels are linked with",
-    ("kernels/gpu/runtime.py", "linecache.cache"): "Python's: Triton looks for the text there",
+    ("kernels/gpu/kernel.py", "linecache.cache"): "Python's: Triton looks for the text there",
     ("ndd/cli/explain.py", "executor.observers"): "for the time of a block",
-    ("ndd/codecs/image/native_decoder.py", "_own.decoders"): "a thread's two decoders",
     ("ndd/core/schema.py", "OPS"): "the definitions of all ops",
     ("ndd/loop/lookahead.py", "_Thread.idle"): "threads that wait for work",
-    ("ndd/ops/images/decode.py", "errors"): "the user's list of bad files, each once",
+    ("ndd/ops/images/image_decoders.py", "errors"): "the user's list of bad files, each once",
     ("ndd/runtime/context.py", "_default_streams"): "the user's choice for each GPU",
     ("ndd/runtime/context.py", "_local.contexts"): "those that a thread has entered",
     ("ndd/runtime/context.py", "_local.modes"): "those that a thread has entered",

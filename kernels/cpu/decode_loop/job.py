@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import addressof, c_int64, c_void_p, cast, pointer
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...common.memo import memoized
 from ..runtime import CpuKernel, link, native, new_target
 from . import decoder
 from .nvimgcodec_c import FORMATS, Library
@@ -75,7 +75,7 @@ class DecodeJob:
         return np.flatnonzero(~self._pictures.rows["done"]).tolist()
 
 
-@cache
+@memoized(4)
 def loop(functions: Any) -> Callable[[int, int, int], int]:
     """The native function: `run(job, decoder, scratch)` takes addresses.
 

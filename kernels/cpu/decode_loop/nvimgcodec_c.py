@@ -10,9 +10,10 @@ import ctypes
 import os
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_float, c_int, c_size_t, c_uint32, c_void_p
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ...common.memo import memoized
 
 _VERSION = 9  # minor
 # colour specification and sample format, by name of an output type
@@ -75,7 +76,7 @@ class Library(NamedTuple):
     instance: int
 
 
-@cache
+@memoized(4)
 def library(load: Callable[[], Any]) -> Library | None:
     """The library beside the Python module that `load` imports; None if we do not know it."""
     try:
