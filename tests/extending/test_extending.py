@@ -142,7 +142,7 @@ def test_a_reader_has_all_that_readers_have():
 
 
 def test_its_bad_samples_follow_the_policy():
-    with pytest.raises(ValueError, match="ramp 13.*an unlucky number"):
+    with pytest.raises(ValueError, match=r"ramp 13.*an unlucky number"):
         lengths(Ramp(14).next_epoch(batch_size=14))
     reader = Ramp(14, on_error="fill")
     assert lengths(reader.next_epoch(batch_size=14)) == [*range(1, 14), 0]
