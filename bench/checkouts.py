@@ -77,12 +77,12 @@ def programs() -> dict[str, str]:
             found[f"{name}, 2 threads, batch {batch}"] = _LOOP.format(
                 files=files, batch=batch, batches=batches, body=body
             )
-    twist = f"ndd.crop_mirror_normalize(ndd.color_twist(batch, hue=20.0, saturation=1.3), {_NORMALISE}).evaluate()"
+    twist = "x = ndd.color_twist(batch, hue=20.0, saturation=1.3); "
+    resize = "x = ndd.resize(batch, size=[224, 224]); "
+    normalise = f"ndd.crop_mirror_normalize(x, {_NORMALISE}).evaluate()"
     found |= {
-        "colour twist + normalise": _images(twist, times=4),
-        "resize 224² + normalise": _images(
-            f"ndd.crop_mirror_normalize(ndd.resize(batch, size=[224, 224]), {_NORMALISE}).evaluate()"
-        ),
+        "colour twist + normalise": _images(twist + normalise),
+        "resize 224² + normalise": _images(resize + normalise),
         "rotate 25°": _images("ndd.rotate(batch, angle=25.0).evaluate()", times=2),
         "pad + flip + brightness": _images(
             "ndd.brightness(ndd.flip(ndd.pad(batch, align=[64, 64, 1])), brightness=1.5).evaluate()"
