@@ -4,7 +4,8 @@ Numba compiles one function at a time, even if many threads ask. A program that 
 will most likely resize them. So if it decodes the first ones and the cache is empty, a second
 process (`python -m ndd.kernels.cpu.ahead`) compiles the helpers of a resize, in the order of
 `USUAL`, while this process compiles other things. The first batch of ResNet-50's training loop
-comes 1 to 2 s earlier (of 5.5 to 6.5, measured on two busy cores). NDD_COMPILE_AHEAD=0 disables it.
+comes 1 to 2 s earlier (of 5.5 to 6.5, on two cores of a busy machine). NDD_COMPILE_AHEAD=0
+disables it.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class Writer(Lines):
         self.fixed: dict[tuple[int, int], int] = {}  # strides that the current loop assumes
         self.order = self._analyse(self.stores)
         self.lines = LineWriter(self) if any(e.op in LINES for e in self.order) else None
-        self.hoisted: list[Expr] = []  # computed before the innermost loop, for bilinear reads
+        self.hoisted: list[Expr] = []  # computed before the innermost loop, for `lines`
         if self.lines is not None:
             self.hoisted = self.lines.needs()
             self.stores = self.lines.cut(self.stores)

@@ -218,10 +218,9 @@ class SeparableLines(CpuCore):
     def _sums(self, lane: str) -> Iterator[str]:
         """Sum the taps of a line in the order that the table gives.
 
-        NOTE [order of sums] Upstream sums in the cheapest order (ndd/ops/resample/
-        resize_geometry.py). The order changes the last bits of a sum, and those bits decide how an
-        exact half is rounded: one byte in 36 differs if 2 pixels become 3. So we use upstream's
-        order, and all bits agree.
+        NOTE [order of sums] Upstream sums in the cheapest order (see resize_geometry.py). The order
+        changes the last bits of a sum, and these decide how values next to a half are rounded: one
+        byte in 36 differs if 2 pixels become 3. So we use upstream's order, and all bits agree.
         """
         line = f"line + {lane} * 4 * room" if lane != "0" else "line"
         if not self.rows:
