@@ -251,7 +251,7 @@ def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool)
 
 def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
     """A short list of numbers as a one-dimensional node; one object per list."""
-    return _cached_vector(values, dtype, str(values) if 0 in values else "")  # tells -0.0 from 0.0
+    return _cached_vector(values, dtype, str(values) if 0 in values else "")  # -0.0 equals 0.0
 
 
 @memoized(4096)

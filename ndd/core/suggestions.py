@@ -38,7 +38,7 @@ _ATTRIBUTES = {
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that equals this one but for case and underscores, or else a close match."""
+    """The known name that is equal apart from case and underscores, or else a close match."""
     import difflib
 
     by_lower = {k.lower().replace("_", ""): k for k in known}

@@ -221,7 +221,7 @@ def _queued(node: Node, origin: Node) -> Node:
 
 
 def finished(node: Node, dtype: dt.DType | None, device: Any) -> Node:
-    """The node converted to `dtype` and moved to `device`, where these are given."""
+    """The node converted to `dtype` and moved to `device`, if these are given."""
     if dtype is not None and dtype != node.dtype:
         from ..ops.pointwise.conversion import cast_node
 

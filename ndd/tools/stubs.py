@@ -125,7 +125,7 @@ def _op(name: str, op: OpDef) -> Iterator[str]:
         yield f'    """{op.doc.splitlines()[0]}"""'
 
 
-# -- what is not an op ---------------------------------------------------------------------------
+# -- other names ---------------------------------------------------------------------------------
 
 
 def _math(name: str, function: Any) -> Iterator[str]:
