@@ -80,7 +80,7 @@ def _reads_external(node: Node) -> bool:
 def _build(
     op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
 ) -> Any:
-    """The stages of a call: coerce, place, broadcast, check, build.
+    """The stages of a call: coerce, place, broadcast, check, infer.
 
     The op caches what the stages find out about types and choices, so that similar calls are cheap:
     `_choices`, `_check_data` and `_pointwise` look there first.
@@ -91,19 +91,26 @@ def _build(
         for p, value in zip(params, inputs, strict=True)
     ]
     ordinal = _place(nodes, device)
+    if op.kind == "pointwise":
+        return _pointwise(op, nodes, others, batch_size, ordinal)
+    return _graph(op, nodes, others, batch_size, ordinal)
+
+
+def _graph(
+    op: OpDef, nodes: list[Node], others: Sequence[Any], batch_size: Any, ordinal: int | None
+) -> Any:
+    """Let the body of a graph op build its nodes."""
     arguments = _choices(op, others)
     sized = nodes.copy()  # all nodes that may determine the batch size
     for k, p in op.arg_slots:
         node = arguments[p.name] = _argument(p, others[k])
-        if node is not None and node.batch:
+        if node is not None:
             sized.append(node)
     for k, p in op.geometry_slots:
         arguments[p.name], per_sample = _geometry(p, others[k])
         if per_sample is not None:
             sized.append(per_sample)
-    count = _batch_count(sized, batch_size)
-    if count is not None and count > 1 and Tensor in map(type, others):
-        _check_draws(op, others, count)
+    count = _count_of(op, sized, others, batch_size)
     if ordinal is not None and not op.mixed:
         nodes = [_on(n, ordinal) for n in nodes]
         arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
@@ -113,9 +120,23 @@ def _build(
         arguments |= {"count": count, "ordinal": ordinal}
     elif op.mixed:
         arguments["ordinal"] = ordinal
-    if op.kind == "pointwise":
-        return _pointwise(op, nodes, arguments, count)
-    return _graph(op, nodes, arguments, count)
+    if count is not None:
+        nodes = [repeat(n, count) for n in nodes]
+    if op.variadic:
+        if not nodes:
+            raise TypeError("at least one input is needed")
+        return op.body(tuple(nodes), **arguments)
+    return op.body(*nodes, **arguments)
+
+
+def _count_of(
+    op: OpDef, sized: Sequence[Node], others: Sequence[Any], batch_size: Any
+) -> int | None:
+    """The batch size of a call, or None for a single tensor."""
+    count = _batch_count(sized, batch_size)
+    if count is not None and count > 1 and Tensor in map(type, others):
+        _check_draws(op, others, count)
+    return count
 
 
 def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
@@ -125,16 +146,6 @@ def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
             from .suggestions import one_draw
 
             one_draw(op.name, p.name, value._node.op, count)
-
-
-def _graph(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Any:
-    if count is not None:
-        nodes = [repeat(n, count) for n in nodes]
-    if op.variadic:
-        if not nodes:
-            raise TypeError("at least one input is needed")
-        return op.body(tuple(nodes), **arguments)
-    return op.body(*nodes, **arguments)
 
 
 # -- inputs --------------------------------------------------------------------------------------
@@ -439,7 +450,7 @@ def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
     key: Any = given
     if any(v is not None for v in given):  # some are not left at their defaults
         types = tuple(map(type, given))
-        key = (given, types) if _PLAIN.issuperset(types) else None  # True equals 1
+        key = (given, types) if _PLAIN.issuperset(types) else None  # types: True == 1
     known = None if key is None else op.known_choices.get(key)
     if known is not None:
         return known.copy()
@@ -504,21 +515,36 @@ def _enum(p: Param, value: Any) -> Any:
 # -- pointwise ops -------------------------------------------------------------------------------
 
 
-def _pointwise(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Node:
-    statics = tuple([arguments[p.name] for p in op.statics])
-    args = [arguments[p.name] for p in op.args]
-    x = nodes[0]
-    # With one number per argument the kind depends on types and choices alone.
+def _pointwise(
+    op: OpDef, nodes: list[Node], others: Sequence[Any], batch_size: Any, ordinal: int | None
+) -> Node:
+    """The node of a pointwise op."""
+    args = [_argument(p, others[k]) for k, p in op.arg_slots]
+    given = [v for v in args if v is not None]
+    count = _count_of(op, [*nodes, *given], others, batch_size)
+    if ordinal is not None:
+        nodes = [_on(n, ordinal) for n in nodes]
+        args = [None if v is None else _on(v, ordinal) for v in args]
+        given = [v for v in args if v is not None]
+    x = nodes[0] = _check_data(op, nodes[0])
+    # With one number per argument, the kind depends on nothing but types and choices.
     facts = [None if v is None else v.dtype.name if v.rank == 0 else "many" for v in args]
     is_usual = len(nodes) == 1 and (count is None or x.count == count) and "many" not in facts
-    key = (x.dtype.name, x.layout, x.rank, statics, *facts)
-    kind = op.known_kinds.get(key) if is_usual else None
+    kind = key = None
+    if is_usual and op.has_plain_choices:
+        key = (x.dtype.name, x.layout, x.rank, *[others[k] for k, _ in op.static_slots], *facts)
+        try:
+            kind = op.known_kinds.get(key)
+        except TypeError:  # a list, about which `_choices` says what is wrong
+            key = None
     if kind is None:
+        choices = _choices(op, others)
+        statics = tuple([choices[p.name] for p in op.statics])
         node = _pointwise_node(op, nodes, args, statics, count)
-        if is_usual:
+        if key is not None:
             op.known_kinds[key] = node.definition.kind
         return node
-    definition = Definition(kind, (x, *[v for v in args if v is not None]))
+    definition = Definition(kind, (x, *given))
     return Node(
         op.name, definition, x.shapes, kind.expr.dtype, x.layout, count is not None, x.device
     )

@@ -244,7 +244,7 @@ def const_scalar(value: float | int | bool, dtype: DType) -> Node:
     return _cached_scalar(value, dtype, value == 0 and str(value)[0] == "-")
 
 
-@memoized(8192)
+@memoized(8192, typed=False)  # as `dtype` holds it
 def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
     return const_array(_fit(value, dtype), dtype)
 
@@ -254,7 +254,7 @@ def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
     return _cached_vector(values, dtype, str(values) if 0 in values else "")  # -0.0 equals 0.0
 
 
-@memoized(4096)
+@memoized(4096, typed=False)
 def _cached_vector(values: tuple[float | int, ...], dtype: DType, zeros: str) -> Node:
     return const_array(np.array([_fit(v, dtype) for v in values], dtype.np), dtype)
 

@@ -130,6 +130,9 @@ class OpDef:
             tuple((k, p) for k, p in enumerate(self.others) if p.kind == kind)
             for kind in ("arg", "geometry", "static")
         )
+        # Whether choices can be cache keys: 0.0 equals -0.0, and lists are not hashable.
+        plain = (int, bool, str, DType, dt.DALIImageType, dt.DALIInterpType)
+        self.has_plain_choices = all(p.type in plain for p in self.statics)
         # Caches of the stages of a call (ndd/core/call.py).
         self.known_choices: Memo[Any, dict[str, Any]] = Memo(f"choices of {self.name}", 1024)
         self.accepted: Memo[Any, bool] = Memo(f"data of {self.name}", 256)
