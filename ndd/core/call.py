@@ -535,7 +535,7 @@ def _pointwise(
         key = (x.dtype.name, x.layout, x.rank, *[others[k] for k, _ in op.static_slots], *facts)
         try:
             kind = op.known_kinds.get(key)
-        except TypeError:  # a list, about which `_choices` says what is wrong
+        except TypeError:  # an unhashable list: `_choices` raises the error
             key = None
     if kind is None:
         choices = _choices(op, others)

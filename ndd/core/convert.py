@@ -244,7 +244,7 @@ def const_scalar(value: float | int | bool, dtype: DType) -> Node:
     return _cached_scalar(value, dtype, value == 0 and str(value)[0] == "-")
 
 
-@memoized(8192, typed=False)  # as `dtype` holds it
+@memoized(8192, typed=False)  # `dtype` decides how the value is stored
 def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
     return const_array(_fit(value, dtype), dtype)
 
