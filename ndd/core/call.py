@@ -1,4 +1,4 @@
-"""THE call: bind → coerce → broadcast → infer → node → flush policy."""
+"""The path of every op call: arguments enter, handles on new nodes leave."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def call(
 
 
 def call_stage(name: str) -> trace.Stage:
-    """Tell who watches that a call begins."""
+    """Begin the trace stage of a call."""
     return trace.begin("call", name, about={"line": str(site_of_caller())})
 
 
@@ -82,8 +82,8 @@ def _build(
 ) -> Any:
     """The stages of a call: coerce, place, broadcast, check, infer.
 
-    What a stage finds out about types and choices it keeps with the op, so that the next call like
-    it costs little: `_choices`, `_check_data` and `_pointwise` look that up first.
+    The op caches what the stages find out about types and choices, so that similar calls are cheap:
+    `_choices`, `_check_data` and `_pointwise` look there first.
     """
     params = op.data * len(inputs) if op.variadic else op.data
     nodes = [
@@ -140,7 +140,7 @@ def _count_of(
 
 
 def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
-    """Warn of a random number that was drawn once for all samples: `batch_size` was forgotten."""
+    """Warn if one random number is used for all samples: most likely `batch_size` was forgotten."""
     for p, value in zip(op.others, others, strict=True):
         if isinstance(value, Tensor) and value._node.op.startswith("random."):
             from .suggestions import one_draw
@@ -168,7 +168,7 @@ def _check_data(op: OpDef, node: Node) -> Node:
     if facts in op.accepted.entries:
         return node
     checked = _checked_data(op, node)
-    if checked is node and op.needs_channels is None:  # so it depends on nothing else
+    if checked is node and op.needs_channels is None:  # then `facts` decide alone
         op.accepted[facts] = True
     return checked
 
@@ -333,7 +333,7 @@ def _argument_node(p: Param, value: Any) -> Node:
 
 
 def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
-    """Numbers on the host, an array [samples or 1] or [samples or 1, k]; its node if batched."""
+    """A host array [samples or 1] or [samples or 1, k], and its node if the argument is a batch."""
     if value is None:
         if p.default is REQUIRED:
             raise TypeError(f"argument `{p.name}` is required")
@@ -362,13 +362,13 @@ _literals: Memo[tuple[Any, ...], Array] = Memo("literal arguments", 8192)
 
 
 def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
-    # One array per literal: views with the same literal arguments can then be merged by identity.
+    # One array per literal, so that views with equal literal arguments merge by identity.
     key = (p.type, values, vector, str(values))
     found = _literals.get(key)
     if found is None:
         numbers = [_number(p, v) for v in values]
         is_float = p.type is float or (p.type is None and any(isinstance(v, float) for v in values))
-        with np.errstate(over="ignore"):  # to infinity, which an op refuses if it must
+        with np.errstate(over="ignore"):  # gives infinity; some ops reject that
             found = np.array([numbers] if vector else numbers, np.float32 if is_float else np.int64)
         found.flags.writeable = False
         found = _literals.setdefault(key, found)
@@ -378,7 +378,7 @@ def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
 def _number(p: Param, value: Any) -> Any:
     if p.type is float or (p.type is None and isinstance(value, float)):
         return float(value)
-    if not abs(value) < 2**63:  # also not-a-number and infinities
+    if not abs(value) < 2**63:  # also catches NaN and infinities
         raise ValueError(f"argument `{p.name}` must be a 64-bit integer, got {value}")
     return int(value)
 
@@ -394,7 +394,7 @@ def on_host(node: Node) -> Node:
 
 
 def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = False) -> Array:
-    """The values of an argument, read now."""
+    """The values of an argument, evaluated and read on the host."""
     node = on_host(node)
     whole = convert.dense_array(node)
     if whole is not None and not vector and whole.size == len(whole):
@@ -407,7 +407,7 @@ def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = 
             )
         lengths = {a.size for a in arrays}
         if len(lengths) > 1 and matrix:
-            # samples with fewer rows get rows of zeros
+            # Samples with fewer rows get rows of zeros.
             rows = np.zeros((len(arrays), max(lengths)), arrays[0].dtype)
             for row, a in zip(rows, arrays, strict=True):
                 row[: a.size] = a.reshape(-1)
@@ -434,23 +434,23 @@ def _as_numbers(name: str, array: Array, dtype: DType, kind: Any) -> Array:
     if array.dtype.kind in "fu" and not (np.abs(array) < 2.0**63).all():
         raise ValueError(f"argument `{name}` must be a 64-bit integer, got {array.max():g}")
     if array.dtype.kind == "f":
-        # a float tensor given for an integer is rounded, halves away from zero
+        # Floats given for integers are rounded, halves away from zero.
         exact = array.astype(np.float64)
         return np.trunc(exact + np.copysign(0.5, exact)).astype(np.int64)
     return array.astype(np.int64)
 
 
-# Types whose equal values mean the same. (Not float: 0.0 equals -0.0.)
+# Types whose equal values are interchangeable in a cache key. Not float: 0.0 equals -0.0.
 _PLAIN = {int, bool, str, type(None), DType, dt.DALIImageType, dt.DALIInterpType}
 
 
 def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
-    """All static arguments of a call. A combination that was there before is not checked again."""
+    """All static arguments of a call; combinations that were checked before come from a cache."""
     given = tuple([None if (v := others[k]) is p.default else v for k, p in op.static_slots])
     key: Any = given
-    if any(v is not None for v in given):  # not all left at their defaults
+    if any(v is not None for v in given):  # some are not left at their defaults
         types = tuple(map(type, given))
-        key = (given, types) if _PLAIN.issuperset(types) else None  # types: True equals 1
+        key = (given, types) if _PLAIN.issuperset(types) else None  # types: True == 1
     known = None if key is None else op.known_choices.get(key)
     if known is not None:
         return known.copy()
@@ -497,7 +497,7 @@ def _static_number(p: Param, kind: Any, value: Any) -> Any:
 
 
 def _names_a_member(p: Param, value: Any) -> bool:
-    """Whether a value is a name, or a member of an enum like ours: upstream has its own."""
+    """Whether a value is a name, or a member of our enum or of upstream's enum of that name."""
     return isinstance(value, str) or type(value).__name__ == p.type.__name__
 
 
@@ -535,7 +535,7 @@ def _pointwise(
         key = (x.dtype.name, x.layout, x.rank, *[others[k] for k, _ in op.static_slots], *facts)
         try:
             kind = op.known_kinds.get(key)
-        except TypeError:  # a list, about which `_choices` says what is wrong
+        except TypeError:  # an unhashable list: `_choices` raises the error
             key = None
     if kind is None:
         choices = _choices(op, others)
@@ -583,7 +583,7 @@ def _check_vector(p: Param, v: Node, x: Node, channel: tuple[int, ...]) -> None:
 
 
 def _run_body(*arguments: Any) -> Expr:
-    """Runs an op's body on expressions; the last three arguments are its key."""
+    """Run an op's body on expressions; the last three arguments are its key."""
     from .schema import OPS
 
     *inputs, name, present, statics = arguments

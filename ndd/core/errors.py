@@ -11,12 +11,12 @@ from ..fusion.graph.sites import Site, at_site
 from ..kernels.common.memo import Memo
 
 _HERE = Path(__file__).parents[1]
-# fusion and kernels are symlinks: their files have two paths
+# fusion and kernels are symlinks, so their files have two paths.
 _FOLDERS = tuple(
     f"{folder}{os.sep}"
     for folder in (_HERE, _HERE.resolve(), *((_HERE / n).resolve() for n in ("fusion", "kernels")))
 )
-_DEMO = str(_HERE / "tools" / "demo.py")  # a program like a user's
+_DEMO = str(_HERE / "tools" / "demo.py")  # counts as user code
 _ours: Memo[str, bool] = Memo("files of this package", 4096)
 
 
