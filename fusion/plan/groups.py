@@ -43,8 +43,8 @@ def _lowered(draft: Draft, root: int, inline: frozenset[int] = frozenset()) -> L
 
 
 def store_on_the_way(draft: Draft) -> None:
-    """Let kernels store results that they compute anyway, or keep them in registers if no other
-    step reads them. Later results come first, so the readers of each are final in its turn.
+    """Let kernels store results that they compute anyway, or keep these in registers if no other
+    step reads them. Later results come first, so the readers of each result are final by then.
     """
     if not draft.fuse:
         return

@@ -104,7 +104,7 @@ def _allocate(size: int, nbytes: int) -> Block:
     try:
         memory = np.empty(size, np.uint8)
     except MemoryError:
-        # NumPy's own error cannot be made again with another message, so it could not name the op.
+        # NumPy's own error cannot be rebuilt with another message, so it could not name the op.
         raise MemoryError(f"there is no memory for {nbytes / 1e9:,.1f} GB") from None
     start = memory.__array_interface__["data"][0]
     return memory, start + (-start) % ALIGNMENT

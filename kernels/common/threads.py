@@ -277,7 +277,7 @@ class ThreadPool:
         if worker is not None:
             _run_inline(n_chunks, fn, worker)
             return
-        # A hand-off to another thread costs 70-90 µs, so a single chunk is never worth it.
+        # A hand-off to another thread costs 70-88 µs, so a single chunk is never worth it.
         n_helpers = min(self._num_threads, n_chunks) - 1
         helpers = crew.hire(n_helpers) if n_helpers else None
         if not helpers:
