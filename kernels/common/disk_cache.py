@@ -32,7 +32,7 @@ def digest(*parts: str | bytes, length: int = 8) -> str:
 @memoized(64)
 def package_version(name: str) -> str:
     """The installed version of a package; does not import the package."""
-    from importlib.metadata import PackageNotFoundError, version  # takes 30 ms, so not at import
+    from importlib.metadata import PackageNotFoundError, version  # 30 ms, so not at the top
 
     try:
         return version(name)

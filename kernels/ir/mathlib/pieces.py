@@ -70,7 +70,7 @@ def _split(x: Expr) -> tuple[Expr, Expr]:
 
 
 def exact_product(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """a * b and its rounding error (Dekker's product; the IR has no fma)."""
+    """a * b and its rounding error (Dekker's product; the IR has no float64 fma)."""
     p = a * b
     ah, al = _split(a)
     bh, bl = _split(b)
