@@ -1,1 +1,1 @@
-"""The graph that calls build: nodes, shapes, memory, and the vocabulary to build it with."""
+"""The graph that op calls build: nodes, their shapes and memory, and the builders of nodes."""

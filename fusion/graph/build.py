@@ -1,6 +1,6 @@
-"""The vocabulary in which ops are written: each builder takes nodes and gives a node.
+"""The builders that ops are written with: each takes nodes and returns a new node.
 
-Every kind brings its own builders; this is the list of them.
+Every kind defines its own builders; this module only collects them.
 """
 
 from __future__ import annotations

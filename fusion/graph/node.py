@@ -1,8 +1,8 @@
-"""The graph: what calls build and flushes run.
+"""The nodes of the graph: op calls build them, flushes compute them.
 
-A `Node` says what a value is, and is frozen when it is made. What changes lives beside it, in its
-`Result`: how the value is made until it is made, then the value or the error, who holds it, and
-what the loop and the planner have noted about it.
+A `Node` describes one value and is frozen when it is made. Everything that changes lives beside it
+in its `Result`: the definition until the value is computed, then the value or the error, the
+user's handle, and notes of the loop and the planner.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .storage import Storage
 if TYPE_CHECKING:
     from ..kinds.base import Kind
 
-# Channel axes up to this extent are unrolled in kernels (grey, grey+alpha, RGB, RGBA).
+# Kernels unroll channel axes up to this extent (grey, grey+alpha, RGB, RGBA).
 MAX_STATIC_CHANNELS = 4
 
 
 class Definition(NamedTuple):
     """How a value follows from others.
 
-    `kind` is interned and goes into plan keys (which kernel); `params` holds numbers per sample
-    (which window, which order) and goes into the kernel's table at launch.
+    `kind` is interned and part of the plan key, because it decides which kernel runs. `params`
+    holds numbers per sample (a window, an order), which go into the kernel's table at launch.
     """
 
     kind: Kind
@@ -35,34 +35,34 @@ class Definition(NamedTuple):
 
 
 class Result:
-    """What becomes of a node: everything about it that changes."""
+    """Everything about a node that changes."""
 
-    # Defaults of the class: most results never need most of these, and calls are frequent.
+    # Class-level defaults: most results never set most of these, and op calls are frequent.
     error: BaseException | None = None
-    site: Site | None = None  # where the user made the call
+    site: Site | None = None  # the user's line that made the call
     context: Any = None  # the EvalContext that the call belongs to
-    handle: weakref.ref[Any] | None = None  # the user's Tensor or Batch, if it lives
-    promise: Any = None  # (record, position) of the plan that fused through this value
-    report: Any = None  # the plan that produced it, for explain()
-    origin: Any = None  # the recorded call that it came from, see ndd.loop
-    export: Any = None  # a torch tensor of its value, made in advance for the caller
+    handle: weakref.ref[Any] | None = None  # the user's Tensor or Batch
+    promise: Any = None  # (record, position) in the plan that fused through this value
+    report: Any = None  # the plan that produced the value, for explain()
+    origin: Any = None  # the recorded call that produced the value, see ndd.loop
+    export: Any = None  # a torch tensor of the value, made in advance for the caller
     sampling: Any = None  # see ndd.ops.resample.merging
     token: tuple[bool, int] | None = None  # see fusion.plan.program.token
 
     def __init__(self, definition: Definition | None, storage: Storage | None) -> None:
-        # A value that exists needs no definition: dropping it lets the node's ancestors go.
+        # A computed value needs no definition; dropping it frees the node's ancestors.
         self.definition = definition
         self.storage = storage
 
     def deliver(self, storage: Storage) -> None:
-        """The value is there."""
+        """Set the computed value."""
         self.storage = storage
         self.definition = None
         self.promise = None
 
 
 class Node:
-    """One value: its metadata and, in `result`, how it is made and what became of it."""
+    """One value: its frozen metadata, and a `result` with everything that changes."""
 
     __slots__ = (
         "__weakref__", "batch", "count", "device", "dtype", "layout", "op", "rank", "result",
@@ -88,13 +88,13 @@ class Node:
         self.dtype: Final = dtype
         self.layout: Final = layout
         self.batch: Final = batch
-        self.device: Final = device  # None: host memory; else the ordinal of a GPU
+        self.device: Final = device  # the ordinal of a GPU, or None for host memory
         self.source_info: Final = source_info  # names of the files that the samples came from
         self.result: Final = Result(definition, storage)
 
     @property
     def definition(self) -> Definition:
-        """How the value is made; only a pending node has one."""
+        """How the value is computed; only a pending node has a definition."""
         found = self.result.definition
         assert found is not None, f"{self.op} has been computed"
         return found
@@ -116,18 +116,18 @@ class Node:
 
     @property
     def storage(self) -> Storage | None:
-        """The value, once it is there."""
+        """The value's memory, or None while the node is pending."""
         return self.result.storage
 
     @property
     def stored(self) -> Storage:
-        """The value of a node that is known to have it."""
+        """The memory of a value that is known to be computed."""
         storage = self.result.storage
         assert storage is not None, f"{self.op} has no value yet"
         return storage
 
     def like(self, **facts: Any) -> Node:
-        """A new node that is made in the same way, or has the same memory, with other facts."""
+        """A copy of this node (same definition, same memory) with some fields replaced."""
         old = {
             "op": self.op, "shapes": self.shapes, "dtype": self.dtype, "layout": self.layout,
             "batch": self.batch, "device": self.device, "source_info": self.source_info,

@@ -1,4 +1,4 @@
-"""Shapes of all samples of a value, and where samples lie in fresh memory."""
+"""Shapes of all samples of a value, and the offsets of the samples in newly allocated memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-SAMPLE_ALIGNMENT = 64  # of ragged samples, in bytes: one cache line
+SAMPLE_ALIGNMENT = 64  # alignment of ragged samples in bytes: one cache line
 
 
 class Shapes:
-    """Shapes of all samples as one int64 array [samples, rank]; results are cached."""
+    """Shapes of all samples as one int64 array [samples, rank]; derived values are cached."""
 
     __slots__ = (
         "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
@@ -69,7 +69,7 @@ class Shapes:
         return self.rows.shape[1] == other.rows.shape[1] and bool((self.rows == other.rows).all())
 
     def extent(self, axis: int) -> int | None:
-        """The extent of an axis if all samples agree on it."""
+        """The extent of an axis, or None if samples differ in it."""
         if axis not in self._extents:
             column = self.rows[:, axis]
             alike = len(column) > 0 and bool((column == column[0]).all())
@@ -77,9 +77,9 @@ class Shapes:
         return self._extents[axis]
 
     def packed(self, itemsize: int) -> tuple[Array, int, bool]:
-        """(offsets, bytes in all, dense) of samples laid one after the other in fresh memory.
+        """(offsets, total bytes, dense) of samples that lie one after the other in new memory.
 
-        Equal samples have no gaps between them; others are aligned.
+        Samples of equal shape have no gaps between them; ragged samples are aligned.
         """
         found = self._packed.get(itemsize)
         if found is None:

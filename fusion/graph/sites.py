@@ -1,4 +1,4 @@
-"""An error of a call names its op and the user's line, once."""
+"""Adds the op and the user's line to the error of a call, once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Site(NamedTuple):
-    """Where the user called."""
+    """The user's line that called an op."""
 
     file: str
     line: int
@@ -16,7 +16,7 @@ class Site(NamedTuple):
 
 
 def at_site(error: Exception, op: str, site: Site | None) -> Exception:
-    """The same kind of error, with op and place added to its message; itself if it has them."""
+    """The same type of error with op and line in its message; unchanged if it has them already."""
     if getattr(error, "_ndd_site", None) is not None:
         return error
     text = str(error)
@@ -26,7 +26,7 @@ def at_site(error: Exception, op: str, site: Site | None) -> Exception:
         text = f"{text} (called at {site})"
     try:
         new = type(error)(text)
-    except Exception:  # an exception class of its own mind
+    except Exception:  # this exception class takes other arguments than a message
         new = RuntimeError(text)
     new._ndd_site = site or Site("<unknown>", 0)  # type: ignore[attr-defined]
     new.__cause__ = error.__cause__

@@ -1,4 +1,4 @@
-"""Values in memory: where each sample lies, and views of them for NumPy."""
+"""Values in memory: the address of each sample, and NumPy views of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Storage:
-    """A materialised value: one address per sample.
+    """A value in memory: one address per sample.
 
-    `strides` (elements) is None when every sample is contiguous. `owner` keeps the memory alive.
+    `strides` (in elements) is None if every sample is contiguous. `owner` keeps the memory alive.
     """
 
     __slots__ = ("addresses", "dense", "external", "owner", "readonly", "strides")
@@ -33,20 +33,20 @@ class Storage:
         self.addresses = addresses
         self.owner = owner
         self.strides = strides
-        self.dense = dense  # samples lie one after the other with no gap
-        self.external = external  # somebody else's memory, which may change under us
-        self.readonly = False  # and which nobody may write through us
+        self.dense = dense  # samples lie one after the other without gaps
+        self.external = external  # the memory is not ours and may change at any time
+        self.readonly = False  # NumPy views of the memory must not be writable
 
 
 def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] | None = None) -> Storage:
-    """Fresh memory for a batch: dense if all samples are alike, else each sample aligned."""
+    """Allocate a batch: dense if all samples have the same shape, else each sample is aligned."""
     offsets, nbytes, dense = shapes.packed(itemsize)
     buffer = (take or POOL.take)(nbytes)
     return Storage(buffer.address + offsets, buffer, dense=dense)
 
 
 def address_of(table: Array) -> int:
-    """Where the elements of a NumPy array begin."""
+    """The address of the first element of a NumPy array."""
     return table.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 
@@ -72,14 +72,14 @@ def as_array(storage: Storage, node: Node, sample: int) -> Array:
 def array_at(
     address: int, shape: Any, dtype: Any, strides: Any = None, of: Storage | None = None
 ) -> Array:
-    """A NumPy view of memory; with `of` it keeps that alive."""
+    """A NumPy view of memory at an address; it keeps the owner of `of` alive."""
     if 0 in shape:
         return np.empty(shape, dtype)
     return np.asarray(_Memory(address, shape, dtype, strides, of))
 
 
 class _Memory:
-    """Address, shape and owner in the form NumPy understands."""
+    """Address, shape and owner as an object that NumPy can view (`__array_interface__`)."""
 
     __slots__ = ("__array_interface__", "owner")
 

@@ -1,10 +1,11 @@
-"""What every kind of computation can tell the planner.
+"""The interface between a kind of computation and the planner.
 
-A kind is one frozen class: what type it gives (`infer`), where it reads its inputs (`reads`), what
-an element costs to compute again (`cost`), which part of an input is needed (`region`), how it
-becomes an expression in a kernel (`lower`) or is computed without one (`compute`), which numbers
-per sample the kernel's table holds (`bind`), and what is legal (`check`). The planner asks kinds;
-it never tests for a particular one. So a new kind is a new file.
+A kind is one frozen class. It defines the type of its result (`infer`), where it reads its inputs
+(`reads`), what an element costs to compute again (`cost`), which part of an input is needed
+(`region`), how it becomes an expression in a kernel (`lower`) or is computed without one
+(`compute`), which numbers per sample go into the kernel's table (`bind`), and what is legal
+(`check`). The planner calls these methods and never tests for a particular kind, so a new kind is
+just a new file.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ if TYPE_CHECKING:
     from ..plan.lowering import Lowering
     from ..run.binder import Binder, Number
 
-# How a position follows from the group's output position: (axis, constant, path). Start at o[axis]
-# (or at the constant), then apply each step of the path: ("view", position, dimension),
-# ("broadcast", position, dimension), or ("extent", …), which is the extent of that dimension. Axes
-# from the group's rank on are positions that the kernel computes.
+# A term says how a position follows from the group's output position: (axis, constant, path). It
+# starts at o[axis], or at the constant if there is no axis, and applies each step of the path:
+# ("view", position, dimension), ("broadcast", position, dimension), or ("extent", position,
+# dimension), which yields the extent of that dimension. An axis number from the group's rank on
+# stands for a position that the kernel computes.
 Step = tuple[str, int, int]
 Term = tuple[int | None, int, tuple[Step, ...]]
 Terms = tuple[Term, ...]
-# A value at a place: position in the program, terms, and the window in which it is defined.
+# Asks for a value at a position: the node's position in the program, the terms, and the guard.
 Request = tuple[int, Terms, Expr | None]
 Work = Generator[Request, Expr, Expr]
 
-DEAR = 1000  # the cost of what is never computed twice
+DEAR = 1000  # the cost of a value that is never computed twice
 
 
 class Reads(Enum):
@@ -56,22 +58,22 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of computation, with its choices: everything that may change a plan or a kernel."""
+    """One kind of computation, with all its choices that may change a plan or a kernel."""
 
-    rank: int  # of the result
-    # Names the object in plan keys. It is never used again, unlike an `id`.
+    rank: int  # rank of the result
+    # Identifies the object in plan keys. Unlike an `id`, a number is never reused.
     number: int = field(default_factory=_numbers.__next__, init=False, compare=False, repr=False)
 
-    is_fused: ClassVar[bool] = True  # becomes a part of a generated kernel
-    has_core: ClassVar[bool] = False  # fills the one slot of a kernel for more than an expression
-    may_store_on_the_way: ClassVar[bool] = False  # a kernel that needs it may store it, too
-    is_join: ClassVar[bool] = False  # picks one of its inputs for every element, by tests
-    by_sample: ClassVar[bool] = True  # every sample depends on its own inputs alone
-    takes_long: ClassVar[bool] = False  # on the host, whatever its size
-    picks_samples: ClassVar[bool] = False  # is no work: other samples of its input's memory
-    is_copy: ClassVar[bool] = False  # to another device
+    is_fused: ClassVar[bool] = True  # becomes part of a generated kernel
+    has_core: ClassVar[bool] = False  # needs the kernel's core, of which there is only one
+    may_store_on_the_way: ClassVar[bool] = False  # a kernel that uses the value may also store it
+    is_join: ClassVar[bool] = False  # selects one of its inputs for every element, by tests
+    by_sample: ClassVar[bool] = True  # a sample depends only on the same sample of the inputs
+    takes_long: ClassVar[bool] = False  # is slow on the host, whatever its size
+    picks_samples: ClassVar[bool] = False  # only selects samples of its input's memory
+    is_copy: ClassVar[bool] = False  # copies to another device
 
-    # -- what the planner asks -----------------------------------------------------------------
+    # -- for the planner -----------------------------------------------------------------------
 
     def infer(self, inputs: Sequence[Node]) -> DType:
         """The element type of the result."""
@@ -82,74 +84,77 @@ class Kind:
         return Reads.MOVED
 
     def cost(self) -> int:
-        """Of computing an element from elements of the inputs, in additions of floats."""
+        """The cost of computing one element from elements of the inputs, in float additions."""
         return 1
 
     def cost_anywhere(self) -> int | None:
-        """Of computing an element at a position that another kind asks for; None if impossible."""
+        """The cost of one element at a position that another kind requests; None if impossible."""
         return None
 
     @property
     def stores_its_users(self) -> bool:
-        """If it must be stored to be read anywhere: whether cheap work on it is stored with it."""
+        """Whether to store the result of cheap work on this value instead of the value itself.
+
+        The planner asks if that result is read anywhere and this value cannot be computed there.
+        """
         return False
 
     @property
     def is_rename(self) -> bool:
-        """Whether the result is the input's memory under other names."""
+        """Whether the result is the input's memory, only described differently."""
         return False
 
     @property
     def is_onto(self) -> bool:
-        """Whether ("view", …) of a term reads every element of the input exactly once."""
+        """Whether a ("view", …) step of a term reads every element of the input exactly once."""
         return False
 
     def is_unit(self, dimension: int) -> bool:
-        """Whether ("view", …) of a term is known to make single steps along a dimension."""
+        """Whether a ("view", …) step of a term is known to advance by 1 along a dimension."""
         return False
 
     @property
     def is_part(self) -> bool:
-        """Whether the result is undefined outside of a window, so that it is never stored."""
+        """Whether the result is undefined outside of a window, so it is never stored."""
         return False
 
     @property
     def has_regions(self) -> bool:
-        """Whether a part of the result can be made by itself (see fusion/plan/regions.py)."""
+        """Whether a region of the result can be computed alone (see fusion/run/regions.py)."""
         return False
 
     # -- in a kernel ---------------------------------------------------------------------------
 
     def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
-        """The value at a place as an expression; yields requests for values of inputs."""
+        """Return the value at a position as an expression; yields requests for input values."""
         raise NotImplementedError(f"{type(self).__name__} has no part in kernels")
 
     def move(self, node: Node, dimension: int) -> tuple[Array | None, Array]:
-        """(step, offset) of a dimension of the input per sample, for ("view", …) of a term."""
+        """(step, offset) per sample of an input dimension, for a ("view", …) step of a term."""
         raise NotImplementedError(f"{type(self).__name__} moves nothing")
 
     def bind(
         self, binder: Binder, rows: Array, spec: KernelSpec, position: int, terms: Terms
     ) -> None:
-        """Fill the columns of the kernel's core; `terms` tell where its value is asked for."""
+        """Fill the columns of the kernel's core; `terms` is where its value is requested."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
 
     def region(
         self, binder: Binder, root: Node, position: int, terms: Terms, k: int
     ) -> tuple[Number, Number]:
-        """The first and the last position that the core reads along its dimension `k`."""
+        """The first and last position that the core reads along its dimension `k`."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
 
     # -- without a kernel ----------------------------------------------------------------------
 
     def compute(self, node: Node, inputs: list[Node], gpu: Any) -> Storage:
-        """The value, from inputs in memory; of kinds that are no part of kernels."""
+        """Compute the value from inputs in memory, for kinds that are not part of kernels."""
         raise NotImplementedError(f"there is no way to compute {node.op}")
 
     # -- what is legal -------------------------------------------------------------------------
 
     def check(self, node: Node) -> None:
-        """Assert that a pending node of this kind makes sense. Runs in tests."""
+        """Assert that a pending node of this kind is valid. Runs in tests."""
         inputs = node.inputs
         assert node.rank == self.rank, f"{node}: rank {node.rank}, its kind says {self.rank}"
         assert node.dtype is self.infer(inputs), f"{node}: not of type {self.infer(inputs)}"
@@ -163,7 +168,7 @@ _interned: Memo[Kind, Kind] = Memo("kinds", 1 << 16)
 
 
 def intern(kind: Kind) -> Kind:
-    """The one object for equal kinds, so that plan keys can compare their numbers."""
+    """The one object for all equal kinds, so that plan keys can compare their numbers."""
     return _interned.setdefault(kind, kind)
 
 
@@ -178,7 +183,7 @@ def make(
     device: Any = ...,
     source_info: Any = None,
 ) -> Node:
-    """A pending node of a kind, on the device of its inputs unless another one is given."""
+    """Make a pending node, on the device of its inputs unless another one is given."""
     kind = intern(kind)
     if device is ...:
         device = inputs[0].device if inputs else None

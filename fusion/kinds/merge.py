@@ -1,4 +1,4 @@
-"""Merge: the value of the first input in whose part the position lies (cat, stack)."""
+"""Merge: each element comes from the first input whose part contains its position (cat, stack)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Merge(Kind):
-    """Input k is a `View` with checked dimensions (`view.part`); the last one is the fallback."""
+    """Every input is a `View` with checked dimensions (`view.part`); the last is the fallback."""
 
     parts: int
 
@@ -39,7 +39,7 @@ class Merge(Kind):
             assert window is not None
             placed.append((window, value))
             rest = ~window if rest is None else rest & ~window
-        # the parts tile the output: where no other part is, the last one must be
+        # The parts tile the output, so a position in no other part lies in the last one.
         kind = _part(lowering, last)
         _, value = yield from kind.placed(lowering, last, terms, rest, check=False)
         for window, part_value in reversed(placed):

@@ -17,7 +17,7 @@ from .base import Kind, Reads, make
 
 @dataclass(frozen=True)
 class Opaque(Kind):
-    """Works on memory, so it ends every group."""
+    """Works on whole values in memory, so it ends every group."""
 
     is_fused = False
     by_sample = False
@@ -51,7 +51,7 @@ class Alias(Opaque):
 
 @dataclass(frozen=True)
 class Choose(Opaque):
-    """Another choice of samples of the same batch; params = indices."""
+    """A selection of samples of the same batch; params are their indices."""
 
     picks_samples = True
 
@@ -62,7 +62,7 @@ class Choose(Opaque):
     def compute(self, node: Node, inputs: list[Node], gpu: Any) -> Storage:
         storage, indices = inputs[0].stored, node.params
         strides = None if storage.strides is None else storage.strides[indices]
-        # a run of neighbours of a dense batch is dense itself
+        # Consecutive samples of a dense batch are dense, too.
         run = len(indices) == 1 or bool((np.diff(indices) == 1).all())
         chosen = Storage(storage.addresses[indices], storage.owner, strides, storage.dense and run)
         return _shared(chosen, storage)
@@ -90,7 +90,7 @@ class Transfer(Opaque):
 
 @dataclass(frozen=True)
 class Host(Opaque):
-    """A Python function of the input values; params are passed on to it."""
+    """A Python function of the input values and of params."""
 
     function: Any
     dtype: DType
@@ -107,12 +107,13 @@ class Host(Opaque):
 
 @dataclass(frozen=True)
 class Decode(Opaque):
-    """Every sample by itself, by a Python function that writes it into the result's memory.
+    """A Python function that writes one sample at a time into the result's memory.
 
     `function(params, sample, out)` runs on threads of the pool, so it should release the GIL. If
-    it `can_decode_regions`, `params.windowed(start, size)` makes only a part of every picture,
-    `params.held(sample, shape, dtype)` tells where the thread has it, if it has it anyway, and
-    `params.native(encoded, shapes, dtype)` what the native loop (kernels/cpu/decode_loop) needs.
+    `can_decode_regions`, `params` has three more methods. `windowed(start, size)` restricts
+    decoding to a region of every image. `held(sample, shape, dtype)` decodes into memory of the
+    decoder and returns the address, or None if it cannot. `native(encoded, shapes, dtype)` returns
+    the input of the native loop (kernels/cpu/decode_loop), or None if the loop cannot be used.
     """
 
     function: Any
@@ -131,7 +132,7 @@ class Decode(Opaque):
 
 
 def renamed(source: Node) -> Storage:
-    """The memory of a value, contiguous, for a node with other names for it."""
+    """The memory of a value, made contiguous, for a node that describes it differently."""
     storage = source.stored
     if storage.strides is not None:
         storage = contiguous(source)
@@ -139,7 +140,7 @@ def renamed(source: Node) -> Storage:
 
 
 def _shared(result: Storage, source: Storage) -> Storage:
-    """A storage over the memory of another one: what holds for that memory holds for both."""
+    """Copy the flags of a storage to another one over the same memory."""
     result.external, result.readonly = source.external, source.readonly
     return result
 
@@ -150,7 +151,7 @@ def alias(op: str, x: Node, shapes: Shapes, dtype: DType, layout: str | None) ->
 
 
 def choose(op: str, x: Node, indices: Array, batch: bool) -> Node:
-    """Other samples of the same batch."""
+    """A selection of samples of the same batch."""
     shapes = Shapes(x.shapes.rows[indices])
     names = None if x.source_info is None else [x.source_info[i] for i in indices]
     kind = Choose(shapes.rank)
@@ -175,6 +176,6 @@ def decode(
     op: str, function: Callable[..., None], x: Node, shapes: Shapes, dtype: DType,
     layout: str | None, params: Any, has_regions: bool = False,
 ) -> Node:  # fmt: skip
-    """A value that `function(params, sample, out)` writes, sample by sample, on many threads."""
+    """A value that `function(params, sample, out)` writes sample by sample, on several threads."""
     kind = Decode(shapes.rank, function, dtype, has_regions)
     return make(op, kind, (x,), shapes, layout, x.batch, params, device=None)

@@ -1,8 +1,8 @@
-"""Pointwise: each output element from one element of each input, by an expression.
+"""Pointwise: an expression computes each output element from one element of each input.
 
-The expression may also read its inputs elsewhere: at a pinned position (`at_axis`), at a computed
-one (`fetch`, `bilinear`), or as a table (`lookup`). So random numbers, warps and colour are of this
-kind alike.
+The expression may also read inputs at other positions: at a pinned one (`at_axis`), at a computed
+one (`fetch`, `bilinear`), or as a table (`lookup`). So random numbers, warps and colour ops are all
+of this kind.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pointwise(Kind):
             self._check_read(node, e)
 
     def _check_read(self, node: Node, e: Expr) -> None:
-        """Along every axis an input is read at the output's position, a given or a computed one."""
+        """Assert that an input has the pinned positions, and fits the output along other axes."""
         i, pins, *computed = e.attr
         x, given = node.inputs[i], {axis % self.rank: k for axis, k in pins}
         elsewhere = {axis % self.rank for axes in computed for axis in axes}
@@ -90,7 +90,7 @@ class Pointwise(Kind):
                 slot = lowering.slot(lowering.inputs[position][e.attr], ((None, 0, ()),), None)
                 index = memo[e.args[0]]
                 if guard is not None and index.op != "const":
-                    index = ex.select(guard, index, 0)  # outside of a window it means nothing
+                    index = ex.select(guard, index, 0)  # outside of the window it is meaningless
                 return Expr("lookup", e.dtype, (index,), slot)
             return None
 
@@ -114,11 +114,10 @@ class Pointwise(Kind):
     def _computed(
         self, lowering: Lowering, position: int, e: Expr, args: tuple[Expr, ...], terms: Terms
     ) -> Work:
-        """A value read at positions that the kernel computes.
+        """Read a value at positions that the kernel computes.
 
-        What is there at any position is a template over axes of our own, behind those of the
-        output; the positions are put into it. Bodies keep positions in range, so windows that
-        guard other reads do not matter here.
+        The value is lowered to a template over extra axes behind those of the output; then the
+        positions are put into the template. Bodies keep positions in range, so no guard is needed.
         """
         i, pins, axes = e.attr
         at = {axis % self.rank: lowering.rank + k for k, axis in enumerate(axes)}
@@ -159,9 +158,9 @@ def pointwise(
 ) -> Node:
     """Each output element is `body(*inputs, *key)` of one element of each input.
 
-    `axes[i]` names the output axis of every dimension of input i; extents of 1 repeat. It is ()
-    for a table, which the body reads with `expr.lookup`. The body runs once per combination of
-    types and key, on expressions.
+    `axes[i]` gives the output axis of every dimension of input i; dimensions of extent 1 broadcast.
+    It is () for a table, which the body reads with `expr.lookup`. The body runs on expressions,
+    once per combination of types and key.
     """
     dtypes = tuple(n.dtype for n in inputs)
     body_key = (body, dtypes, key)
@@ -192,7 +191,7 @@ def broadcast_to(op: str, x: Node, shapes: Shapes, layout: str | None, batch: bo
 
 
 def copy(op: str, x: Node, layout: str | None = None) -> Node:
-    """A value of its own."""
+    """A copy of `x` in memory of its own."""
     return pointwise(op, _copy, [x], [tuple(range(x.rank))], x.shapes, layout or x.layout)
 
 
@@ -215,7 +214,7 @@ def _scattered(expr: Expr) -> frozenset[int]:
 
 @memoized(4096)
 def _is_local(expr: Expr) -> bool:
-    """Whether a body only reads elements of its inputs, wherever it is asked for."""
+    """Whether a body only reads elements of its inputs, so it can be computed at any position."""
     return not any(e.op in ("index", "lookup", "extent", *ELSEWHERE) for e in ex.walk([expr]))
 
 

@@ -1,4 +1,4 @@
-"""Resample: interpolation along some axes, each by itself (resize and its family)."""
+"""Resample: separable interpolation along some axes (resize and its family)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from ..plan.lowering import Lowering
     from ..run.binder import Binder, Number
 
-# Weights of all outputs along one axis: 1 GiB. Beyond lie mistakes, such as a region of interest of
-# a billion pixels.
+# Limit for the weights of all outputs along one axis: 1 GiB. More than that is a mistake, such as a
+# region of interest of a billion pixels.
 MAX_WEIGHTS = 1 << 28
-_FAR = 2.0**40  # positions beyond this are not looked at
+_FAR = 2.0**40  # beyond such positions, `region` assumes that every pixel may be read
 
 
 @dataclass(frozen=True)
 class Resample(Kind):
-    """params: one `Taps` for each of the axes. The result is float32."""
+    """params is one `Taps` for each of the axes; the result is float32."""
 
     axes: tuple[int, ...]
 
@@ -76,7 +76,10 @@ class Resample(Kind):
     def _channel(
         self, lowering: Lowering, term: Term, count: int, terms: Terms
     ) -> tuple[str, int] | None:
-        """Which channel of an interpolated pixel is asked for: a number, or an unrolled axis."""
+        """Which channel of an interpolated pixel is requested: a number, or an unrolled axis.
+
+        None if it is neither; then the core computes channels one by one.
+        """
         axis, k, path = term
         if path:
             return None
@@ -104,9 +107,9 @@ class Resample(Kind):
     def region(
         self, binder: Binder, root: Node, position: int, terms: Terms, k: int
     ) -> tuple[Number, Number]:
-        """The lowest and the highest input pixel along a dimension, as far as it exists.
+        """The lowest and the highest input pixel read along a dimension, clamped to the input.
 
-        A pixel wider than it is, because sums of steps are rounded (see kernels/ir/taps.py).
+        The range has a pixel to spare, because sums of steps are rounded (see kernels/ir/taps.py).
         """
         node = binder.nodes[position]
         dimension = self.axes[k]
@@ -123,7 +126,7 @@ class Resample(Kind):
             s = at * scale + begin, (at + step * (n - 1)) * scale + begin
             low, high = np.minimum(*s), np.maximum(*s)
             is_known = bool(((low > -_FAR) & (high < _FAR)).all())
-        if not is_known:  # nobody knows where such positions end up: all may be read
+        if not is_known:  # such positions may end up anywhere
             return np.zeros_like(n_in), n_in - 1
         rounding = 1 + (node.shapes.rows[:, dimension] * n_in >> 23)
         first = taps.base + np.floor(low).astype(np.int64) - rounding
@@ -139,7 +142,7 @@ def _within(values: Array, highest: Array) -> Array:
 def resample(
     op: str, x: Node, axes: Sequence[int], shapes: Shapes, taps: Sequence[Taps], batch: bool
 ) -> Node:
-    """`x` interpolated along `axes`, as float32; `taps[k]` tells how along axes[k]."""
+    """`x` interpolated along `axes`, as float32; `taps[k]` are the taps along axes[k]."""
     empty = x.shapes.rows[:, list(axes)] == 0
     if empty.any() and (bad := np.flatnonzero(empty.any(axis=1) & (shapes.volumes > 0))).size:
         s = int(bad[0])

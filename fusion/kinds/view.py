@@ -1,7 +1,7 @@
-"""View: an exact gather. Output position → input position, axis by axis: `step * o[axis] + offset`.
+"""View: an exact gather, which reads each input dimension at `step * o[axis] + offset`.
 
-Flips, crops, slices, padding, transposes and new axes are of this kind. In a kernel they only
-rewrite positions, so a chain of them costs nothing: it becomes one address and one stride per axis.
+Flips, crops, slices, padding, transposes and new axes are views. In a kernel they only rewrite
+positions, so a chain of them costs nothing: it becomes one address and one stride per axis.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 class View(Kind):
     """params = (step, offset): int64 [samples or 1, input rank]; step is None if all are 1.
 
-    A dimension in `checked` may fall outside the input: there the value is that of input 1.
+    A dimension in `checked` may leave the input; outside, the value is that of input 1 (the fill).
     """
 
     axes: tuple[int | None, ...]
-    unit: tuple[bool, ...]  # step is known to be 1
-    still: tuple[bool, ...]  # and the offset is known to be 0
+    unit: tuple[bool, ...]  # the step is known to be 1
+    still: tuple[bool, ...]  # the step is known to be 1 and the offset to be 0
     checked: tuple[int, ...] = ()
     fill_axes: tuple[int, ...] = ()
     onto: bool = False  # every input element is read exactly once
-    relabel: bool = False  # only unit axes come or go: the memory does not change
+    relabel: bool = False  # only axes of extent 1 are added or dropped: the memory is the same
 
     may_store_on_the_way = True
 
@@ -78,14 +78,14 @@ class View(Kind):
         super().check(node)
         x = node.inputs[0]
         assert len(self.axes) == len(self.unit) == len(self.still) == x.rank, f"{node} of {x}"
-        # a window that leaves its input along no axis may have a fill value, which nobody needs
+        # A view without checked dimensions may have a fill value, which is never read.
         wanted = (2,) if self.has_fill else (1,) if self.is_part else (1, 2)
         assert len(node.inputs) in wanted, f"{node}: inputs"
         if not self.relabel:
             self._check_positions(node, x)
 
     def _check_positions(self, node: Node, x: Node) -> None:
-        """What is not checked in the kernel lies inside of the input."""
+        """Assert that dimensions that the kernel does not check stay inside of the input."""
         some = node.shapes.volumes > 0
         for d, a in enumerate(self.axes):
             step, offset = self.move(node, d)
@@ -117,7 +117,7 @@ class View(Kind):
         guard: Expr | None,
         check: bool = True,
     ) -> Generator[Request, Expr, tuple[Expr | None, Expr]]:
-        """The window in which the value is defined, if it is not everywhere, and the value."""
+        """The window in which the value is defined (None if it is everywhere), and the value."""
         source = lowering.inputs[position][0]
         own: list[Term] = []
         for d, a in enumerate(self.axes):
@@ -133,7 +133,7 @@ class View(Kind):
         return window, value
 
 
-PART = (-1,)  # as `fill_axes`: there is no fill, because somebody else tells the value outside
+PART = (-1,)  # as `fill_axes`: there is no fill, because `Merge` provides the value outside
 
 
 def view(
@@ -153,7 +153,7 @@ def view(
     relabel: bool = False,
     batch: bool | None = None,
 ) -> Node:
-    """Read `x` at other positions. `moved`: dimensions whose offset may differ from 0."""
+    """Read `x` at other positions; `moved` are the dimensions whose offset may differ from 0."""
     rank = x.rank
     if moved is None:
         moved = range(rank) if offset is not None else ()
@@ -167,12 +167,12 @@ def view(
 
 @memoized(64)
 def _moves_nothing(rank: int) -> tuple[None, Array]:
-    """One object for all of a rank: views that move nothing can be merged by identity."""
+    """Params of views that move nothing; one object per rank, so duplicates merge by identity."""
     return None, np.zeros((1, rank), np.int64)
 
 
 def flip(op: str, x: Node, axes: Sequence[int], flags: Sequence[Array], batch: bool) -> Node:
-    """Mirror `axes`, each where its flag (one, or one per sample) is set."""
+    """Mirror each axis where its flag (one for all samples, or one per sample) is set."""
     count = max(x.count, *map(len, flags))
     rows = np.broadcast_to(x.shapes.rows, (count, x.rank))
     step = np.ones((count, x.rank), np.int64)
@@ -200,7 +200,7 @@ def window(
 ) -> Node:
     """The part of `x` that begins at `start` (all dimensions, per sample) and has extents `size`.
 
-    With `fill` the window may leave the input; without, the caller has checked that it does not.
+    With `fill` it may leave the input; without, the caller has checked that it does not.
     """
     identity = tuple(range(x.rank))
     axes = [a for a in axes if not _keeps_channels(x, a, start, size, step)]
@@ -212,7 +212,7 @@ def window(
 
 
 def _keeps_channels(x: Node, axis: int, start: Array, size: Array, step: Array | None) -> bool:
-    """Whether a window leaves the small channel axis as it is; then no kernel needs to test it."""
+    """Whether a window keeps the whole small channel axis; then no kernel needs to test it."""
     channels = static_channels(x)
     return (
         channels is not None
@@ -266,7 +266,7 @@ def index_axes(
     layout: str | None,
     batch: bool,
 ) -> Node:
-    """NumPy-like basic indexing: a start and a step per dimension; `dropped` ones vanish."""
+    """Basic indexing as in NumPy: a start and a step per dimension; `dropped` ones are removed."""
     kept = [d for d in range(x.rank) if d not in dropped]
     mapping = tuple(kept.index(d) if d in kept else None for d in range(x.rank))
     shapes = Shapes(np.ascontiguousarray(size[:, kept]))

@@ -1,1 +1,1 @@
-"""Program → plan: the passes, the groups they form, and how a group becomes a kernel."""
+"""Program → plan: the passes, the groups they form, and the lowering of groups to kernels."""

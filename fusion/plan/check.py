@@ -1,7 +1,7 @@
-"""What is legal: assertions about every node and every plan. They run in all tests.
+"""Assertions about every program and every plan; they run in all tests.
 
-A kernel checks nothing, so a plan that reads what nobody has written, or a view that leaves its
-input, would be silent. Here it is loud.
+A kernel checks nothing, so a plan that reads a value before it is written, or a view that leaves
+its input, would silently give wrong results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .steps import KernelStep, Plan
 
 
 def check_program(program: Program) -> None:
-    """Every pending node makes sense to its kind, and comes after its inputs."""
+    """Assert that every pending node is valid for its kind and comes after its inputs."""
     for p, node in enumerate(program.nodes):
         kind = node.kind
         if node.storage is not None or kind is None:
@@ -24,7 +24,7 @@ def check_program(program: Program) -> None:
 
 
 def check_plan(program: Program, plan: Plan) -> None:
-    """Everything is stored once, before it is read; and all that is wanted is stored."""
+    """Assert that values are stored once, before they are read, and that no output is missing."""
     written: set[int] = {p for p, n in enumerate(program.nodes) if n.storage is not None}
     for step in plan.steps:
         missing = [program.nodes[p] for p in step.reads if p not in written]
@@ -60,7 +60,7 @@ def _check_kernel(program: Program, step: KernelStep) -> None:
 
 
 def _check_scratch(plan: Plan) -> None:
-    """Values that are needed at the same time have slots of their own."""
+    """Assert that values that are needed at the same time have different slots."""
     for segment in plan.segments:
         left = Counter(p for step in segment.steps for p in set(step.reads) if p in segment.slots)
         taken: dict[int, int] = {}  # slot → value

@@ -1,4 +1,4 @@
-"""A plan in the making: what the passes read and write."""
+"""A plan under construction, which the passes read and write."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Keep = dict[int, str]
 
 
 class Draft:
-    """A program, and what the passes have decided about it so far."""
+    """A program, and the decisions of the passes so far."""
 
     def __init__(self, program: Program, fuse: bool, also: frozenset[int] = frozenset()) -> None:
         self.program = program
         self.fuse = fuse
         self.also = also  # values that were read after an earlier run of this program
         self.outputs = tuple(sorted({*program.outputs, *also}))
-        self.keep: Keep = {}  # positions whose value is stored, with the reason
-        self.groups: dict[int, Lowering] = {}  # kernels, by their root
+        self.keep: Keep = {}  # positions of stored values, with the reason for each
+        self.groups: dict[int, Lowering] = {}  # kernels, by the position of their root
         self.opaque: dict[int, OpaqueStep] = {}
         self.steps: list[Step] = []
         self.segments: list[Segment] = []
@@ -35,12 +35,12 @@ class Draft:
         return self.program.nodes[p]
 
     def kind(self, p: int) -> Kind | None:
-        """How a value is made; None if it is there."""
+        """The kind of a pending value; None if the value is in memory."""
         node = self.program.nodes[p]
         return None if node.storage is not None else node.kind
 
     def pending(self) -> list[tuple[int, Kind]]:
-        """All values that have to be computed, in order."""
+        """All values that must be computed, in order, with their kinds."""
         kinds = ((p, self.kind(p)) for p in range(len(self.program.nodes)))
         return [(p, kind) for p, kind in kinds if kind is not None]
 

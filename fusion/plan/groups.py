@@ -1,4 +1,4 @@
-"""Which kernels there are: passes that form groups around stored values, and lower them."""
+"""Passes that form groups around stored values and lower them to kernels."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .steps import DecodeStep, KernelStep, OpaqueStep, Step
 
 
 def lower_groups(draft: Draft) -> None:
-    """A kernel for every stored value, a step for everything else.
+    """Make a kernel or another step for every stored value.
 
-    A core that a kernel would need at two places, which only lowering sees, is stored, too.
+    If lowering finds that a kernel would need its core at two places, that value is stored, too.
     """
     while True:
         draft.groups, draft.opaque = {}, {}
@@ -43,8 +43,8 @@ def _lowered(draft: Draft, root: int, inline: frozenset[int] = frozenset()) -> L
 
 
 def store_on_the_way(draft: Draft) -> None:
-    """Let kernels store results that they need anyway, or keep them in registers if nobody else
-    wants them. The last results come first, so that the readers of each are settled in its turn.
+    """Let kernels store results that they compute anyway, or keep these in registers if no other
+    step reads them. Later results come first, so the readers of each result are final by then.
     """
     if not draft.fuse:
         return
@@ -78,7 +78,7 @@ def _absorb(draft: Draft, p: int, reader: int, readers: dict[int, set[int]]) -> 
     if len({*group.members, *own.members}) > MAX_GROUP_NODES:
         return
     if not all(_is_onto(draft, terms, into.rank) for q, terms in group.loads if q == p):
-        return  # which lowering would find, too, but it may be a value read at many positions
+        return  # lowering would find this, too, but slowly if it is read at many positions
     if group.has_core and own.has_core:
         return
     inline = frozenset({p, *group.stores} - {reader})
@@ -91,7 +91,7 @@ def _absorb(draft: Draft, p: int, reader: int, readers: dict[int, set[int]]) -> 
         return
     readers[p].discard(reader)
     if not readers[p] and p not in draft.outputs:
-        del draft.keep[p]  # nobody else wants it: it stays in registers
+        del draft.keep[p]  # no other step reads it, so it stays in registers
         merged = _lowered(draft, reader, inline - {p})
     del draft.groups[p]
     draft.groups[reader] = merged
@@ -115,13 +115,13 @@ def _is_onto(draft: Draft, terms: Terms, rank: int) -> bool:
 
 
 def spell_out_bilinear(draft: Draft) -> None:
-    """Bilinear reads become four taps each where no back-end reads whole lines of them."""
+    """Write bilinear reads as four taps each, unless the back-end reads whole lines of them."""
     for group in draft.groups.values():
         group.spell_out_bilinear()
 
 
 def make_steps(draft: Draft) -> None:
-    """All steps, in the order of their results."""
+    """Collect all steps, in the order of their results."""
     steps: dict[int, Step] = {**draft.opaque}
     for root, group in draft.groups.items():
         spec, recipe = group.finish()
@@ -133,7 +133,7 @@ def make_steps(draft: Draft) -> None:
 
 
 def tabulate_bytes(draft: Draft) -> None:
-    """Dear functions of one byte are looked up, on CPUs: a GPU computes faster than it reads."""
+    """Look up expensive functions of one byte on CPUs; a GPU computes faster than it reads."""
     for step in draft.steps:
         if isinstance(step, KernelStep) and step.device is None:
             step.spec = tabulated(step.spec)

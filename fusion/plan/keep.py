@@ -1,6 +1,6 @@
-"""Where groups end. Each rule is one function that marks values to be stored, with a reason.
+"""Passes that decide where groups end: each marks values to be stored, with a reason.
 
-A value that no rule marks is never stored: it lives in registers inside the kernels of its users.
+A value that no pass marks is never stored: it lives in registers inside the kernels of its users.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from ..kinds.base import DEAR, Reads
 from .draft import Draft
 
-# A longer group compiles slowly, and its per-sample numbers no longer fit in a GPU's registers.
+# A longer group compiles slowly, and its numbers per sample no longer fit into a GPU's registers.
 # bench/constants.py, 512 calls in groups of at most 16, 32, 64, 128, 256, 512: the first run takes
-# 2.2, 1.8, 1.7, 1.6, 2.8, 4.9 s of CPU time, later runs 39, 40, 41, 40, 50, 53 ms.
+# 2.2, 1.8, 1.7, 1.6, 2.8, 4.9 s of CPU time, later runs take 39, 40, 41, 40, 50, 53 ms.
 MAX_GROUP_NODES = 128
-# Storing and reading back one element is taken to cost as much as this many operations on it.
-# bench/constants.py, computed twice / stored: even at 3 operations for images of 512×512, between
-# 16 and 32 for 64×64; with 8 operations 1.13 and 0.84.
+# We assume that storing and reading back one element costs as much as this many operations on it.
+# bench/constants.py: computing twice takes as long as storing at 3 operations for images of
+# 512×512, and between 16 and 32 for 64×64; with 8 operations the ratio is 1.13 and 0.84.
 RECOMPUTE_COST = 8
-# Work up to this cost is done again for every tap that reads its result, rather than stored.
-# A conversion or a scale and shift; an estimate, not measured.
+# Work up to this cost is repeated for every tap that reads its result, instead of being stored.
+# It allows a conversion or a scale and shift; an estimate, not measured.
 TAP_COST = 8
 
 
@@ -46,7 +46,7 @@ def keep_outputs(draft: Draft) -> None:
 
 
 def keep_around_opaque(draft: Draft) -> None:
-    """What is no part of a kernel, and what it reads."""
+    """Store the results and the inputs of nodes that are not part of a kernel."""
     keep = draft.keep
     for p, kind in draft.pending():
         op = draft.node(p).op
@@ -55,13 +55,13 @@ def keep_around_opaque(draft: Draft) -> None:
             for i in draft.inputs[p]:
                 keep.setdefault(i, f"{op} needs it in memory")
         elif kind.is_rename and p in keep:
-            # the result is the input's memory under another shape: no kernel at all
+            # The result is the input's memory under another shape, so it needs no kernel.
             for i in draft.inputs[p][:1]:
                 keep.setdefault(i, f"{op} only renames its axes")
 
 
 def keep_across_batches(draft: Draft) -> None:
-    """A single tensor computed for a whole batch is computed once, not once per sample."""
+    """Store a single tensor that a batch uses: it is computed once, not once per sample."""
     for p, inputs in enumerate(draft.inputs):
         for i in inputs:
             if draft.node(i).batch != draft.node(p).batch:
@@ -69,7 +69,7 @@ def keep_across_batches(draft: Draft) -> None:
 
 
 def keep_tables(draft: Draft) -> None:
-    """Inputs that a body indexes freely must be in memory."""
+    """Store inputs that a body reads as tables, at any position."""
     for p, kind in draft.pending():
         for k, i in enumerate(draft.inputs[p]):
             if kind.reads(k) is Reads.TABLE:
@@ -77,7 +77,7 @@ def keep_tables(draft: Draft) -> None:
 
 
 def keep_scattered(draft: Draft) -> None:
-    """What is read at several positions is in memory, unless it is cheap to compute there."""
+    """Store values that are read at several positions, unless they are cheap to compute there."""
     for p, kind in draft.pending():
         for k, i in enumerate(draft.inputs[p]):
             if kind.reads(k) is Reads.SCATTERED:
@@ -87,7 +87,7 @@ def keep_scattered(draft: Draft) -> None:
 
 
 def _needs_memory(draft: Draft, p: int) -> int | None:
-    """The value to store so that `p` can be read anywhere; None if there is no need."""
+    """The value to store so that `p` can be read anywhere; None if nothing must be stored."""
     start, left = p, TAP_COST
     while p not in draft.keep:
         kind = draft.kind(p)
@@ -107,7 +107,7 @@ def _needs_memory(draft: Draft, p: int) -> int | None:
 
 
 def keep_joined_joins(draft: Draft) -> None:
-    """Joined parts that are joined again are stored: each part adds a test to every element."""
+    """Store joined parts that are joined again: each part adds a test to every element."""
     for p, kind in draft.pending():
         for part in draft.inputs[p] if kind.is_join else ():
             inner = draft.inputs[part][0]
@@ -117,14 +117,14 @@ def keep_joined_joins(draft: Draft) -> None:
 
 
 def keep_shared(draft: Draft) -> None:
-    """A dear value that is needed at several places is computed once and stored.
+    """Store an expensive value that is needed at several places, so it is computed once.
 
-    A place is a kernel and the moves (views, broadcasts) on the way from its result to the value.
+    A place is a kernel and the moves (views, broadcasts) between its result and the value.
     """
     keep = draft.keep
     users = draft.program.consumers()
     costs = _costs(draft)
-    ids: dict[tuple[int, int], int] = {}  # a number for every place: (place of the user, user)
+    ids: dict[tuple[int, int], int] = {}  # (place of the user, user) → number of the place
     places: list[set[int]] = [set() for _ in users]
     for p in range(len(users) - 1, -1, -1):
         mine = places[p]
@@ -140,7 +140,7 @@ def keep_shared(draft: Draft) -> None:
 
 
 def _moves(draft: Draft, user: int, p: int) -> bool:
-    """Whether a node reads one of its inputs at other positions than its own."""
+    """Whether `user` reads its input `p` at other positions than its own."""
     kind = draft.kind(user)
     return kind is None or any(
         kind.reads(k) is not Reads.OWN for k, i in enumerate(draft.inputs[user]) if i == p
@@ -148,7 +148,7 @@ def _moves(draft: Draft, user: int, p: int) -> bool:
 
 
 def _costs(draft: Draft) -> list[int]:
-    """Cost of computing each value from memory, capped: beyond a limit all are dear."""
+    """Cost of computing each value from values in memory, capped at DEAR."""
     costs = [0] * len(draft.inputs)
     for p, kind in draft.pending():
         costs[p] = min(kind.cost() + sum(costs[i] for i in draft.inputs[p]), DEAR)
@@ -156,7 +156,7 @@ def _costs(draft: Draft) -> list[int]:
 
 
 def keep_all_but_one_core(draft: Draft) -> None:
-    """A kernel has room for one core; where several meet, all but the last are stored."""
+    """Store all but the last core where several meet, because a kernel has room for only one."""
     carried: list[bool] = []
     for p, inputs in enumerate(draft.inputs):
         kind = draft.kind(p)
@@ -168,7 +168,7 @@ def keep_all_but_one_core(draft: Draft) -> None:
 
 
 def keep_long_chains(draft: Draft) -> None:
-    groups: list[set[int]] = []  # the operations that a kernel for each value would have
+    groups: list[set[int]] = []  # by value: the nodes of a kernel that would compute it
     for p, inputs in enumerate(draft.inputs):
         if draft.kind(p) is None:
             groups.append(set())

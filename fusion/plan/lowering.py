@@ -1,8 +1,8 @@
-"""A fused group → KernelSpec, plus the recipe that fills the kernel's table.
+"""Lowers a fused group to a KernelSpec, plus the recipe that fills the kernel's table.
 
-Lowering walks from a group's root towards its inputs. On the way it carries, for each dimension of
-the value at hand, a `Term`: how its position follows from the group's output position. What happens
-at each node its kind knows (`Kind.lower`); this is the machine that asks, and what kinds use.
+Lowering walks from a group's root towards its inputs. For each dimension of the current value it
+carries a `Term`: how the position follows from the group's output position. Each kind knows how to
+lower itself (`Kind.lower`); this module drives the walk and offers the functions that kinds need.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..kinds.base import Request, Term, Terms, Work
 
 
 class WindowRecipe(NamedTuple):
-    """Where some dimensions of node `position` stay inside its extents."""
+    """The test whether some dimensions of node `position` stay inside of its extents."""
 
     position: int
     tests: tuple[tuple[int, Term], ...]
@@ -36,20 +36,20 @@ class Recipe(NamedTuple):
     stores: tuple[tuple[int, Terms], ...]
     windows: tuple[WindowRecipe, ...]
     indices: tuple[Term, ...]
-    core: tuple[int, Terms] | None = None  # the node that fills the core, and where it is asked for
+    core: tuple[int, Terms] | None = None  # the core's node, and the terms that it is requested at
 
 
 def identity_terms(rank: int) -> Terms:
     return tuple((a, 0, ()) for a in range(rank))
 
 
-# Channels of values that read more elements than this are a loop: 16 taps of a cubic filter for
-# each of three channels, unrolled, took 10 s to compile on a busy machine.
+# If a kernel fetches more elements than this, its channels are a loop and not unrolled: 16 taps of
+# a cubic filter, unrolled for three channels, took 10 s to compile on a busy machine.
 MAX_UNROLLED_FETCHES = 4
 
 
 class CoreConflictError(Exception):
-    """A kernel would need its core at two places; the value of node `position` has to be stored."""
+    """A kernel would need its core at two places, so node `position` must be stored."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
@@ -57,9 +57,9 @@ class CoreConflictError(Exception):
 
 
 class Lowering:
-    """The group that computes node `root`, lowered.
+    """The lowered group that computes node `root`.
 
-    `buffers` are positions whose value is in memory when the group runs.
+    `buffers` contains the positions whose value is in memory when the group runs.
     """
 
     def __init__(
@@ -79,18 +79,18 @@ class Lowering:
         self.stores: dict[int, tuple[Terms, Expr]] = {}
         self._loads: dict[Request, int] = {}
         self._windows: dict[WindowRecipe, int] = {}
-        self._padding: dict[Expr, tuple[int, ...]] = {}  # windows with a fill value: their axes
+        self._padding: dict[Expr, tuple[int, ...]] = {}  # windows with a fill value → their axes
         self._indices: dict[Term, int] = {}
         self._memo: dict[Request, Expr] = {}
         self._core: tuple[int, Terms, Core] | None = None
         self.rank = nodes[root].rank
-        self.channels = static_channels(nodes[root])  # which may be unrolled
+        self.channels = static_channels(nodes[root])  # the channel axis, if it may be unrolled
         terms = identity_terms(self.rank)
         self.stores[root] = (terms, self._evaluate((root, terms, None)))
 
     @property
     def loads(self) -> list[tuple[int, Terms]]:
-        """What the kernel reads: position in the program, and where."""
+        """The operands that the kernel reads: position in the program, and terms."""
         return [(position, terms) for position, terms, _ in self._loads]
 
     @property
@@ -100,8 +100,9 @@ class Lowering:
     # -- values --------------------------------------------------------------------------------
 
     def _evaluate(self, root: Request) -> Expr:
-        """The value of a request. An explicit stack, because a chain is as deep as it is long:
-        `Kind.lower` yields what it needs and is sent the answer."""
+        """The expression for a request. `Kind.lower` yields the requests that it depends on and is
+        sent their expressions; the stack is explicit, because a long chain is too deep to recurse.
+        """
         stack = [(root, self._begin(*root))]
         answer: Expr | None = None
         while stack:
@@ -131,13 +132,13 @@ class Lowering:
         return self._memo.get(request)
 
     def places(self, position: int) -> list[Request]:
-        """Where this kernel computes the value of a node, or reads it."""
+        """All requests in this kernel for the value of a node, computed or loaded."""
         return [r for r in (*self._memo, *self._loads) if r[0] == position]
 
-    # -- what kinds build with -----------------------------------------------------------------
+    # -- for kinds -----------------------------------------------------------------------------
 
     def broadcast(self, position: int, terms: Terms, same: tuple[bool, ...] = ()) -> Terms:
-        """Terms that stay at 0 in dimensions of extent 1; those in `same` need no such care."""
+        """Terms that stay at 0 in dimensions of extent 1; dimensions in `same` need no change."""
         return tuple(
             term
             if (same and same[d]) or term[0] is None
@@ -146,14 +147,14 @@ class Lowering:
         )
 
     def index(self, term: Term) -> Expr:
-        """A position as an int32."""
+        """A position as an int32 expression."""
         slot = self._indices.setdefault(term, len(self._indices))
         return Expr("index", dt.int32, (), slot)
 
     def window(self, position: int, tests: tuple[tuple[int, Term], ...], is_padding: bool) -> Expr:
-        """Whether dimensions of node `position` stay inside of its extents.
+        """The test whether dimensions of node `position` stay inside of its extents.
 
-        `is_padding`: the value outside is a fill value, so nothing else depends on the test.
+        `is_padding`: outside there is a fill value, so nothing else depends on the test.
         """
         axes = sorted({t[0] for _, t in tests if t[0] is not None}) or [0]
         recipe = WindowRecipe(position, tests, tuple(axes))
@@ -164,14 +165,14 @@ class Lowering:
         return window
 
     def slot(self, position: int, terms: Terms, guard: Expr | None) -> int:
-        """The number of an operand of the kernel."""
+        """The slot of an operand that the kernel reads; a new one if the operand is new."""
         return self._loads.setdefault((position, terms, guard), len(self._loads))
 
     def claim(self, position: int, where: Terms, core: Core, which: tuple[str, int]) -> Expr:
-        """Fill the kernel's core for node `position`, and read it.
+        """Use the kernel's core for node `position`; the result reads it.
 
-        `where`: the places at which its dimensions are asked for; `which`: ("at", k) for channel k,
-        ("axis", a) for the channel that the unrolled output axis `a` is at.
+        `where`: the terms at which its dimensions are requested; `which`: ("at", k) for channel k,
+        or ("axis", a) for the channel at the position of the unrolled output axis `a`.
         """
         found = (position, where, core)
         if self._core not in (None, found):
@@ -180,7 +181,7 @@ class Lowering:
         return Expr("core", self.nodes[position].dtype, (), which)
 
     def placed(self, template: Expr, positions: tuple[Expr, ...]) -> Expr:
-        """A template with its loads at these positions."""
+        """A template that reads its varying loads at these positions."""
         varying = self._varying()
 
         def leaf(e: Expr) -> Expr | None:
@@ -191,14 +192,14 @@ class Lowering:
         return ex.rewrite(template, leaf, {})
 
     def plain_load(self, template: Expr) -> Expr | None:
-        """The load that a template is, but for a conversion to float32 that loses nothing."""
+        """The load if the template is only that, or its exact conversion to float32; else None."""
         e = template
         if e.op == "cast" and e.dtype is dt.float32 and e.args[0].dtype.bits <= 16:
             e = e.args[0]
         return e if e.op == "load" and e.attr in self._varying() else None
 
     def _varying(self) -> set[int]:
-        """Loads that follow positions that the kernel computes; one of a constant does not."""
+        """Slots of loads at positions that the kernel computes; a load of a constant has none."""
         return {
             k
             for k, (_, terms, _) in enumerate(self._loads)
@@ -210,7 +211,7 @@ class Lowering:
     def spell_out_bilinear(self) -> None:
         """Write bilinear reads as four taps each, unless a CPU kernel can read whole lines.
 
-        It can if each is of one element, or of one pixel, along the innermost loop.
+        See `KernelSpec.has_whole_lines`.
         """
         values = [v for _, v in self.stores.values()]
         if not any(e.op == "bilinear" for e in ex.walk(values)):
@@ -241,10 +242,10 @@ class Lowering:
         return Expr("load", self.nodes[position].dtype, args, slot)
 
     def _needed(self, guard: Expr | None, axes: set[int | None]) -> Expr | None:
-        """What is left of a guard for a load that runs along `axes`.
+        """The part of a guard that a load along `axes` needs.
 
-        A number can always be read, and padding along other axes does not move a load. So the
-        numbers of an op, and all that is computed from them alone, stay outside of the loops over
+        A scalar can always be read, and padding along other axes does not move a load. So the
+        scalars of an op, and everything computed from them alone, stay outside of the loops over
         a padded or stacked image (lines of a warp need them there).
         """
         if not axes:
@@ -260,7 +261,7 @@ class Lowering:
     # -- the spec ------------------------------------------------------------------------------
 
     def finish(self) -> tuple[KernelSpec, Recipe]:
-        """The kernel, and how its table is filled."""
+        """The kernel's spec, and the recipe that fills its table."""
         node = self.nodes[self.root]
         flat = self._is_flat(node.rank)
         extents: tuple[int | None, ...] = (None,) if flat else self._extents(node)
@@ -272,7 +273,7 @@ class Lowering:
             for p, (terms, _) in self.stores.items()
         )
         indices = tuple(Index(t[0], t[0] is not None and not t[2]) for t in self._indices)
-        # without views that rename axes: they are nothing to a kernel, which is found by its name
+        # Leave out views that only rename axes: they do nothing in a kernel, which is named by ops.
         renamed = {p for p in self.members if self.nodes[p].definition.kind.is_rename}
         ops = tuple(self.nodes[p].op for p in sorted(self.members.keys() - renamed or renamed))
         spec = KernelSpec(
@@ -289,7 +290,7 @@ class Lowering:
         return spec, recipe
 
     def _is_flat(self, rank: int) -> bool:
-        """Whether all operands run over the same contiguous elements, so one loop does."""
+        """Whether all operands run over the same contiguous elements, so one loop is enough."""
         if self._windows or self._indices or self._core:
             return False
         whole = identity_terms(rank)
@@ -337,9 +338,9 @@ class Lowering:
     def _strides(
         self, position: int, terms: Terms, rank: int, assume_unit: bool = False
     ) -> tuple[int | None, ...]:
-        """Per output axis: 0 if the operand ignores it, a number if it is known, else None.
+        """Stride per output axis: 0 if the operand ignores it, a number if it is known, else None.
 
-        `assume_unit`: as if flips and stepped slices had a step of 1.
+        `assume_unit`: treat flips and stepped slices as if their step were 1.
         """
         node = self.nodes[position]
         known = self._known_strides(node, position)
@@ -357,7 +358,7 @@ class Lowering:
         return tuple(strides)
 
     def _known_strides(self, node: Node, position: int) -> list[int | None]:
-        """Element strides that no size can change: 1 for the last axis, C for the one before."""
+        """Strides that are the same for all sizes: 1 for the last axis, C for the one before."""
         known: list[int | None] = [None] * node.rank
         if not self._contiguous(position):
             return known

@@ -1,4 +1,4 @@
-"""The planner, as a list of passes. Each is one function, does one thing, and says why."""
+"""The list of the planner's passes; each is one function that does one thing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .keep import (
 from .schedule import allot_scratch, cut_segments, find_regions, mark_flat_segments
 
 PASSES: tuple[Callable[[Draft], None], ...] = (
-    # what is stored
+    # decide which values are stored
     keep_sources,
     keep_everything_unfused,
     keep_what_was_read_before,
@@ -36,14 +36,14 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     keep_shared,
     keep_all_but_one_core,
     keep_long_chains,
-    keep_around_opaque,  # again, for views that the passes before have turned into results
-    # which kernels make it
+    keep_around_opaque,  # again, because the passes before may have decided to store views
+    # form the kernels that compute them
     lower_groups,
     store_on_the_way,
     spell_out_bilinear,
     make_steps,
     tabulate_bytes,
-    # when, and in which memory
+    # decide when they run, and in which memory
     cut_segments,
     mark_flat_segments,
     find_regions,

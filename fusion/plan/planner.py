@@ -1,4 +1,4 @@
-"""Program → Plan, made once per program shape."""
+"""Makes and keeps plans: a program goes in, its plan comes out, made once per program shape."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Record:
 
 
 class Planner:
-    """Owns all plans. They are forgotten, all at once, when they cover too many nodes."""
+    """Owns all plans; drops them all at once when they cover too many nodes."""
 
-    MAX_NODES = 1 << 18  # some 100 MB of plans
+    MAX_NODES = 1 << 18  # about 100 MB of plans
 
     def __init__(self) -> None:
         self.records: Memo[tuple[Any, ...], Record] = Memo("plans", 1 << 16)
-        self.nodes = 0  # that the records cover
-        self.count = 0  # how often planning really happened; tests assert on it
+        self.nodes = 0  # number of nodes that the records cover
+        self.count = 0  # number of plans made; tests assert on it
 
     def plan_for(self, program: Program, fuse: bool) -> tuple[Plan, Record]:
         """The plan of a program, made once per program shape."""
@@ -54,7 +54,7 @@ class Planner:
         return plan, record
 
     def known_plan(self, program: Program, fuse: bool) -> Plan | None:
-        """What `plan_for` would give, if it has nothing to do for it."""
+        """The plan that `plan_for` would return, or None if it would have to make one."""
         record = self.records.get((fuse, program.key))
         if record is None:
             return None

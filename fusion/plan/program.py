@@ -21,18 +21,18 @@ class Report(NamedTuple):
     nodes: list[Facts]
     inputs: list[tuple[int, ...]]
     promises: tuple[int, ...]
-    made: Mapping[int, Shapes] = {}  # where only a part is decoded
+    made: Mapping[int, Shapes] = {}  # shapes of values of which only a region is decoded
 
     def of(self, nodes: list[Node]) -> Report:
-        """The same for other nodes."""
+        """The same report for other nodes."""
         return self._replace(nodes=facts_of(nodes))
 
 
 class Program:
-    """A set of nodes to compute, in order. Positions index all lists.
+    """The nodes to compute, in order; positions index all lists.
 
-    `outputs` are positions that must be in memory afterwards; `promises` are live values that
-    nobody has read: they may be fused through, and are computed again if somebody reads them.
+    `outputs` are positions whose value must be in memory afterwards. `promises` are live values
+    that nobody has read: a plan may fuse through them, and they are computed again when read.
     """
 
     __slots__ = ("inputs", "key", "nodes", "outputs", "promises", "twins")
@@ -46,7 +46,7 @@ class Program:
         self.key: tuple[Any, ...] = ()
 
     def report(self, plan: Any, regions: Mapping[int, Any]) -> Report:
-        """What explain() needs of this program, without keeping its nodes alive."""
+        """The facts that explain() needs, without keeping the nodes alive."""
         made = {p: region.shapes(self.nodes[p]) for p, region in regions.items()}
         return Report(plan, facts_of(self.nodes), self.inputs, self.promises, made)
 
@@ -59,12 +59,12 @@ class Program:
 
 
 def facts_of(nodes: list[Node]) -> list[Facts]:
-    """What explain() tells about the nodes of a program."""
+    """The facts that explain() shows about the nodes of a program."""
     return [(n.op, n.dtype, n.layout, n.shapes) for n in nodes]
 
 
 def collect(roots: list[Node]) -> Program:
-    """The program that computes `roots`: all their pending ancestors, without recursion."""
+    """The program that computes `roots` and all their pending ancestors. Does not recurse."""
     program = Program()
     place: dict[int, int] = {}  # id of node → position
     merged: dict[tuple[Any, ...], int] = {}
@@ -113,8 +113,8 @@ def _any_live(program: Program, position: int) -> bool:
 
 
 def _identity(place: dict[int, int], node: Node) -> tuple[str, int]:
-    # Constants are one object per value, and every use of one has a place of its own: a plan must
-    # not depend on two arguments happening to be equal.
+    # Equal constants are one object, but every use of one gets its own position: a plan must not
+    # depend on two arguments that happen to be equal.
     return ("const", id(node)) if node.op == "const" else ("node", place[id(node)])
 
 
@@ -142,9 +142,9 @@ def _add(program: Program, key: list[Any], node: Node, inputs: tuple[int, ...]) 
     return len(program.nodes) - 1
 
 
-# What a plan may depend on, as small numbers: keys of long programs hash and compare fast.
+# Facts that a plan may depend on → a small number, so keys of long programs hash and compare fast.
 _tokens: Memo[tuple[Any, ...], int] = Memo("tokens of nodes", 1 << 17)
-_numbers = itertools.count()  # not len(_tokens), which two threads may see alike
+_numbers = itertools.count()  # two threads might see the same len(_tokens)
 
 
 def token(node: Node) -> int:
@@ -175,8 +175,8 @@ Order = tuple[int, ...]
 
 
 def one_call(node: Node) -> Call | None:
-    """What the plan of a single call on values in memory depends on; None if it is not such a call
-    or runs on a GPU."""
+    """The cache key of a single call on values in memory; None if the node is not such a call or
+    runs on a GPU."""
     result = node.result
     if node.device is not None or result.promise is not None or result.definition is None:
         return None
@@ -189,8 +189,8 @@ def one_call(node: Node) -> Call | None:
 
 
 def order_of_inputs(program: Program) -> Order | None:
-    """Which input of the only call stands at each position of its program, -1 for the call itself;
-    None if there is more than one call, or two inputs are one value."""
+    """For each position of a single call's program, the index of the call's input that is there, or
+    -1 for the call itself. None if there are several calls, or two inputs are the same value."""
     places = program.inputs[program.outputs[0]] if program.outputs else ()
     if len(program.nodes) != len(places) + 1 or len(set(places)) != len(places):
         return None

@@ -1,4 +1,4 @@
-"""When values come and go: passes that cut the steps into segments and allot scratch memory."""
+"""Passes that cut the steps into segments and assign slots of scratch memory to values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from .steps import DecodeStep, KernelStep, Regional, Segment, Step
 
 
 def cut_segments(draft: Draft) -> None:
-    """Runs of steps over the same samples: each sample goes through all of them while hot."""
+    """Cut the steps into runs over the same samples: a sample goes through all steps of a segment
+    while it is in the caches."""
     for step in draft.steps:
         last = draft.segments[-1].steps[-1] if draft.segments else None
         if last is not None and _may_follow(draft, last, step):
@@ -26,7 +27,8 @@ def _may_follow(draft: Draft, last: Step, step: Step) -> bool:
 
 
 def mark_flat_segments(draft: Draft) -> None:
-    """Segments of one CPU kernel that runs over all elements of its operands, into one result."""
+    """Mark segments that consist of one CPU kernel over all elements of its operands, with one
+    result."""
     for segment in draft.segments:
         step = segment.steps[0]
         if len(segment.steps) == 1 and isinstance(step, KernelStep) and step.device is None:
@@ -35,7 +37,7 @@ def mark_flat_segments(draft: Draft) -> None:
 
 
 def find_regions(draft: Draft) -> None:
-    """Decoded values that nothing but kernels read, directly or as copies."""
+    """Find decoded values that only kernels read, directly or as copies on another device."""
     readers: dict[int, list[Step]] = {}
     for step in draft.steps:
         for p in step.reads:
@@ -51,7 +53,7 @@ def find_regions(draft: Draft) -> None:
 def _regional(draft: Draft, step: Step, readers: dict[int, list[Step]]) -> Regional | None:
     places = [step.root]
     kernels: list[KernelStep] = []
-    for p in places:  # grows
+    for p in places:  # the loop appends to it
         if p in draft.outputs:
             return None
         for reader in readers.get(p, ()):
@@ -66,7 +68,8 @@ def _regional(draft: Draft, step: Step, readers: dict[int, list[Step]]) -> Regio
 
 
 def allot_scratch(draft: Draft) -> None:
-    """Find the last reader of every value that is not a result, and its slot of scratch memory."""
+    """Find the last reader of every value that is not an output, and assign slots of scratch
+    memory."""
     segments = draft.segments
     made = {p: s for s, segment in enumerate(segments) for t in segment.steps for p in t.writes}
     inner = made.keys() - set(draft.outputs)

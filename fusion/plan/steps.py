@@ -1,4 +1,4 @@
-"""What a plan consists of: kernels, decoders and other steps, in segments."""
+"""The parts of a plan: kernels, decoders and other steps, in segments."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class KernelStep:
     recipe: Recipe
     members: tuple[int, ...]  # positions of all values that it computes
     device: Any  # the ordinal of a GPU, or None
-    number: int = -1  # its place in the plan
+    number: int = -1  # its index in the plan
     kernel: Any = None  # compiled on first use
-    scratch: Any = None  # of a CPU kernel (kernels/cpu/cores.py), known with it
-    columns: Any = None  # of a flat kernel (fusion/run/binder.py), known from its first run on
+    scratch: Any = None  # scratch memory of a CPU kernel (kernels/cpu/cores.py), set with `kernel`
+    columns: Any = None  # FlatColumns of a flat kernel (fusion/run/binder.py), set on first use
 
-    by_sample: ClassVar[bool] = True  # every sample depends on its own inputs alone
+    by_sample: ClassVar[bool] = True  # a sample depends only on the same sample of the inputs
 
     @property
     def reads(self) -> Iterable[int]:
@@ -37,7 +37,7 @@ class KernelStep:
 
 @dataclass(eq=False)
 class OpaqueStep:
-    """Anything that is not a generated kernel: aliases, sample choices, copies, host functions."""
+    """Any step that is not a generated kernel: aliases, sample choices, copies, host functions."""
 
     root: int
     inputs: tuple[int, ...]
@@ -60,7 +60,7 @@ class OpaqueStep:
 
 
 class DecodeStep(OpaqueStep):
-    """Samples made one by one in host memory: a part of the kernels' pipeline that follows."""
+    """Decodes samples one by one in host memory, in one pipeline with the kernels that follow."""
 
     by_sample = True
 
@@ -73,19 +73,19 @@ class Segment:
     """A run of decoders and kernels over the same samples, or one opaque step."""
 
     steps: list[Step]
-    # Values that only this segment sees, and the slot of scratch memory of each: those that are
-    # never needed at the same time share one.
+    # Values that only this segment uses → slot of scratch memory. Values that are never needed at
+    # the same time share a slot.
     slots: dict[int, int] = field(default_factory=dict)
-    last: tuple[int, ...] = ()  # values that nothing after this segment needs
-    # its only step, if that is a CPU kernel over all elements of its operands (fusion/run/flat.py)
+    last: tuple[int, ...] = ()  # values that no later segment needs
+    # The only step, if it is a CPU kernel over all elements of its operands (fusion/run/flat.py).
     flat: KernelStep | None = None
 
 
 class Regional(NamedTuple):
-    """A decoded value of which only a part may be needed: that which these kernels read."""
+    """A decoded value of which only the region that these kernels read may be needed."""
 
     root: int
-    copies: tuple[int, ...]  # on other devices
+    copies: tuple[int, ...]  # positions of its copies on other devices
     readers: tuple[KernelStep, ...]
 
 
@@ -94,9 +94,9 @@ class Plan:
     """What to run for a program shape; valid for every size, batch size and argument value."""
 
     steps: list[Step]
-    keep: dict[int, str]  # what is stored, and why
+    keep: dict[int, str]  # stored values, and why each is stored
     outputs: tuple[int, ...]
-    renames: frozenset[int]  # values that are the memory of others: no bytes move, fused or not
+    renames: frozenset[int]  # values that share the memory of others: no bytes move, fused or not
     segments: list[Segment]
     regional: list[Regional]
-    was_extended: bool = False  # later programs began with its results
+    was_extended: bool = False  # later programs used its results

@@ -1,1 +1,1 @@
-"""Plan → values: who flushes and when, tables of numbers per sample, threads."""
+"""Plan → values: flushing, filling the kernels' tables, and running kernels and decoders."""

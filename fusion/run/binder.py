@@ -1,4 +1,4 @@
-"""Fills a kernel's table: from recipes and the samples' numbers to rows of int64."""
+"""Fills kernel tables: recipes and numbers per sample go in, rows of int64 come out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..graph.storage import Storage, address_of
 from ..kinds.base import Term, Terms
 from ..plan.lowering import Recipe, WindowRecipe
 
-Number = int | Array  # one for all samples, or one each
+Number = int | Array  # one for all samples, or one per sample
 
 
 class FlatColumns(NamedTuple):
-    """Where the addresses of operands stand in the table of a kernel that runs over all elements of
-    its operands: (column, position in the program). Column 0 is the number of elements."""
+    """(column, position in the program) of the operands' addresses in the table of a flat kernel,
+    one that runs over all elements of its operands. Column 0 is the number of elements."""
 
     stores: tuple[tuple[int, int], ...]
     loads: tuple[tuple[int, int], ...]
@@ -33,7 +33,7 @@ class FlatColumns(NamedTuple):
         return FlatColumns(stores, loads)
 
     def fill(self, rows: Array, volumes: Array, values: list[Storage | None]) -> None:
-        """Fill the table."""
+        """Fill all columns of a table."""
         rows[:, 0] = volumes
         for operands in self:
             for column, position in operands:
@@ -41,7 +41,7 @@ class FlatColumns(NamedTuple):
 
 
 class Tables:
-    """Tables of small kernels, which are filled again and again by one thread at a time."""
+    """Reusable tables of small kernels; only one thread at a time may use them."""
 
     MAX_KEPT = 64
 
@@ -69,15 +69,15 @@ class Binder:
         constant: Callable[[Array, Any], int],
     ) -> None:
         self.nodes = nodes
-        self.constant = constant  # address of a host array on a device, where it stays
-        self.values = values  # what is in memory by now, by position
+        self.constant = constant  # (host array, device) → address of its permanent copy there
+        self.values = values  # values that are in memory so far, by position
         self._numbers: dict[Term, tuple[Number, Number]] = {}
         self.run = next(trace.runs)
 
     def table(self, spec: KernelSpec, recipe: Recipe, width: int | None = None) -> Array:
         """The table of one kernel: a row per sample.
 
-        `width`: of a row, if the back-end has columns of its own behind those of the spec.
+        `width`: the width of a row, if the back-end appends columns to those of the spec.
         """
         root = self.nodes[recipe.root]
         place = spec.columns
@@ -108,7 +108,7 @@ class Binder:
         return rows
 
     def numbers(self, term: Term) -> tuple[Number, Number]:
-        """(step, offset) of a term, per sample where samples differ."""
+        """(step, offset) of a term; arrays with one number per sample where samples differ."""
         found = self._numbers.get(term)
         if found is not None:
             return found

@@ -1,4 +1,4 @@
-"""Runs a plan: its segments in order, on the CPU or a GPU, and hands over the results."""
+"""Runs the segments of a plan in order, on the CPU or a GPU, and gives the results to nodes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .regions import regions_of
 class Run:
     """One execution of a plan for the nodes of one program.
 
-    Values are collected here and given to the nodes when all is done: a node whose storage is set
-    may be read by any thread at once.
+    Values are collected here and given to the nodes at the end, because any thread may read a node
+    as soon as its storage is set.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Run:
         self.gpu = gpu  # device → its runtime (kernels/gpu/runtime.py)
         self.tables = tables
         self.values = [n.result.storage for n in program.nodes]
-        # not a method of ours: a cycle would keep results alive until a garbage collection
+        # Not a bound method: its reference cycle would keep results alive until a collection.
         self.binder = Binder(self.nodes, self.values, partial(_constant, gpu))
         self.regions = regions_of(plan.regional, self.binder) if plan.regional else {}
 
@@ -69,7 +69,7 @@ class Run:
             if self.nodes[p].storage is None:
                 self._give(p, self._owned(self.nodes[p], self._value(p)))
         for p in self.program.promises:
-            # stored for another reason, and in memory of its own: its reader may have it
+            # A promise that was stored for another reason, in memory of its own, can be delivered.
             storage = None if p in self.regions else self.values[p]
             if storage is not None and storage.owner is not None and not storage.external:
                 self._give(p, storage)
@@ -79,11 +79,11 @@ class Run:
             node.result.deliver(storage)
 
     def _owned(self, node: Node, storage: Storage) -> Storage:
-        """A result outlives its call, so it must not lie in memory that may change under us."""
+        """A copy of external memory, else the storage itself: a result must not change later."""
         return self._packed(node, storage) if storage.external else storage
 
     def _packed(self, node: Node, storage: Storage) -> Storage:
-        """A copy of a value, its samples contiguous."""
+        """A copy of a value with contiguous samples."""
         held = source(storage, node.shapes, node.dtype, node.layout, node.batch, node.device)
         if node.device is None:
             return contiguous(held)
@@ -96,7 +96,7 @@ class Run:
         return storage
 
     def _staged(self, step: Step, work: Callable[..., None], *arguments: Any) -> None:
-        """Do the work of a step, as a stage if somebody watches."""
+        """Run the work of a step, as a stage if there are watchers."""
         if trace.active:
             trace.during(watch.begin(step, self.nodes, self.binder.run), work, *arguments)
         else:
@@ -119,7 +119,7 @@ class Run:
             raise at_site(error, node.op, node.result.site) from error.__cause__
 
     def _copy_region(self, node: Node, p: int, of: int) -> None:
-        """The part of a decoded value that is needed on another device."""
+        """Copy the region of a decoded value that is needed on another device."""
         region = self.regions[p]
         windows = region.held(self._value(of), node)
         facts = (region.shapes(node), node.dtype, node.layout, node.batch)
@@ -127,7 +127,7 @@ class Run:
         self.values[p] = region.placed(self.gpu(node.device).copy(there, here, windows), node)
 
     def _in_memory(self, p: int, packed: bool) -> Node:
-        """A node that has its value; contiguous if `packed`, as plans assume of what they make."""
+        """A node with its value in memory; `packed` makes it contiguous, as plans assume."""
         node, storage = self.nodes[p], self._value(p)
         if packed and storage.strides is not None:
             storage = self._packed(node, storage)
@@ -155,13 +155,13 @@ class Run:
                 node = self.nodes[p]
                 self.values[p] = allocate(node.shapes, node.dtype.bytes, gpu.take)
             table = self.binder.table(step.spec, step.recipe)
-            # the owners of all memory that a launch touches must outlive it
+            # The owners of all memory that a launch touches must outlive the launch.
             alive = [self._value(p).owner for p in (*step.reads, *step.writes)]
             self._staged(step, gpu.launch, step.kernel, step.spec, table, alive)
 
 
 def _constant(gpu: Callable[[Any], Any], array: Array, device: Any) -> int:
-    """Address of an array of constants where a kernel runs."""
+    """The address of an array of constants on the device where a kernel runs."""
     if device is None:
         return address_of(array)
     address: int = gpu(device).constant(array)

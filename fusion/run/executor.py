@@ -1,7 +1,8 @@
-"""Who flushes, and when: one in-order executor per EvalContext.
+"""The executor of an EvalContext: decides when to flush, and runs pending calls in order.
 
-Every op call only adds nodes. A flush takes all pending ones together, plans and runs them. The
-thread that needs a value flushes itself if nobody has begun, so small programs pay for no hand-off.
+An op call only adds nodes. A flush takes all pending nodes together, plans them and runs them. A
+thread that needs a value flushes by itself if no other thread has begun, so that small programs do
+not pay for a hand-off.
 """
 
 from __future__ import annotations
@@ -25,29 +26,30 @@ from .binder import Tables
 from .execution import Run
 from .flat import run_flat
 
-# The background thread looks for work this often, and starts when nothing was added since its last
-# look. Op calls follow each other in 10-20 µs, so a burst of calls is taken as one program; a
-# consumer does not wait for it. bench/constants.py, 25 µs to 1.6 ms, on a busy machine: from 25 to
-# 400 µs no difference above the noise (10 %), but below 200 µs some programs were cut in two; with
-# 1.6 ms a caller that waits for something else meanwhile gets its result 1.2 ms later.
+# The background thread looks for work this often, and flushes if nothing was added since its last
+# look. Op calls follow each other within 10-20 µs, so a burst of calls becomes one program; a
+# consumer does not wait for the background thread. bench/constants.py, 25 µs to 1.6 ms on a busy
+# machine: from 25 to 400 µs there is no difference above the noise (10 %), but below 200 µs some
+# programs were cut in two; with 1.6 ms, a caller that waits for something else in the meantime gets
+# its result 1.2 ms later.
 WINDOW_SECONDS = 200e-6
-# A program that was never planned may be only the beginning of the one that the caller is writing:
-# compiling kernels for it would be wasted. It waits this much longer for the rest. On a busy
-# machine (bench/constants.py), the longest pause between first calls was 3 to 12 ms in most runs.
-# Shorter windows often led to two plans; the time to the first result differed by less than noise.
+# A program that was never planned may be only the beginning of the caller's program, and compiling
+# kernels for it would be wasted. So it waits this much longer for the rest. On a busy machine
+# (bench/constants.py), the longest pause between first calls was 3 to 12 ms in most runs. Shorter
+# waits often led to two plans; the time to the first result differed by less than the noise.
 NEW_PROGRAM_SECONDS = 10e-3
-# So may one whose results were used by later programs before. Calls that follow each other take up
-# to a millisecond each (headers of a batch of images, geometry).
+# A program whose results were used by later programs before may be only a beginning, too, and waits
+# this long. Consecutive calls take up to 1 ms each (headers of a batch of images, geometry).
 EXTENDED_PROGRAM_SECONDS = 2e-3
-# Without work the pauses double up to this; then the thread sleeps until it is woken.
+# While there is no work, the pauses double up to this; then the thread sleeps until it is woken.
 LONGEST_PAUSE_SECONDS = 25e-3
 
-# Told of every program that has run.
+# Called with every program that has run, and its report.
 observers: list[Callable[[Program, Report], None]] = []
 
 
 def fusion_enabled() -> bool:
-    """False if `NDD_FUSION=0`: op by op, for comparison."""
+    """False if `NDD_FUSION=0`: then ops run one by one, for comparison."""
     return os.environ.get("NDD_FUSION", "1") != "0"
 
 
@@ -67,7 +69,7 @@ class Executor:
     # -- from op calls -------------------------------------------------------------------------
 
     def submit(self, node: Node) -> None:
-        """Eager: queue a node; the background thread will take it with its successors."""
+        """Queue a node in eager mode; the background thread runs it together with later ones."""
         self._pending.append(node)
         self._added += 1
         worker = self._worker
@@ -77,7 +79,7 @@ class Executor:
             worker.wake()
 
     def evaluate(self, node: Node) -> None:
-        """Make sure that `node` has its value; raise the error of its call if it has none."""
+        """Make sure that `node` has its value, or raise the error of its call."""
         if node.storage is None:
             if trace.active:
                 trace.during(trace.begin("stall", node.op), self._wait_for, node)
@@ -85,14 +87,14 @@ class Executor:
                 self._wait_for(node)
         error = node.result.error
         if error is not None:
-            # without the frames of earlier times that it was raised
+            # Drop the frames of earlier raises.
             raise error.with_traceback(None)
 
     def evaluate_argument(self, node: Node) -> None:
         """Like `evaluate`, for a value that a call needs as a number.
 
-        A cheap one is computed alone: the calls that are pending wait for the one that is being
-        made, to be fused with it.
+        A cheap value is computed alone, so that the pending calls can still be fused with the call
+        that is being made.
         """
         if node.storage is None and is_cheap(node):
             with self._running:
@@ -106,8 +108,8 @@ class Executor:
                 self._flush(node)
 
     def evaluate_all(self, nodes: list[Node], then: Callable[[], None]) -> None:
-        """Compute all of these values together; errors stay with the nodes. Who waits for one of
-        them waits until `then` was called, too."""
+        """Compute these values together, then call `then`; errors stay with the nodes. A thread
+        that waits for one of the values also waits for `then`."""
         with self._running:
             pending = [n for n in nodes if n.storage is None and n.result.error is None]
             if pending:
@@ -120,20 +122,20 @@ class Executor:
             self._flush(None)
 
     def flush_quiet(self, quiet_seconds: float) -> None:
-        """From the background: run what is pending if nothing was added for long enough."""
+        """Run pending calls if nothing was added for long enough; for the background thread."""
         with self._running:
             if quiet_seconds >= NEW_PROGRAM_SECONDS or quiet_seconds >= self._patience():
                 self._flush(None)
 
     def _patience(self) -> float:
-        """How long what is pending should wait for more to come."""
+        """How many seconds the pending calls should wait for more calls."""
         try:
             roots = live_sinks(self._pending[:])
             plan = (
                 PLANNER.known_plan(collect(unpicked(roots)[0]), fusion_enabled()) if roots else None
             )
         except Exception:
-            return 0.0  # the flush will report it
+            return 0.0  # the flush will report the error
         if roots and plan is None:
             return NEW_PROGRAM_SECONDS
         return EXTENDED_PROGRAM_SECONDS if plan is not None and plan.was_extended else 0.0
@@ -141,7 +143,7 @@ class Executor:
     # -- flushing ------------------------------------------------------------------------------
 
     def _flush(self, wanted: Node | None) -> None:
-        # two steps that are each atomic: calls go on adding to the list
+        # Two steps, each atomic, because other threads keep adding to the list.
         pending = self._pending[:]
         del self._pending[: len(pending)]
         roots = live_sinks(pending)
@@ -158,7 +160,7 @@ class Executor:
                 root = roots[0]
                 root.result.error = at_site(error, root.op, root.result.site)
                 return
-            # one bad result must not take the others with it
+            # One result that fails must not make the others fail, so run each alone.
             for root in roots:
                 if root.storage is None and root.result.error is None:
                     self._run([root])
@@ -195,10 +197,10 @@ class Executor:
             node.result.report = report
 
     def _run_again(self, node: Node, call: Call) -> bool:
-        """Run a call like an earlier one, whose program and plan are known, if it is small.
+        """Run a small call with the plan of an equal earlier one; False if that is impossible.
 
-        Programs that call op by op on small data are bound by Python, and collecting and planning
-        anew would be most of it (bench/overhead.py).
+        Programs that evaluate op by op on small data are bound by Python, and collecting and
+        planning again would take most of the time (bench/overhead.py).
         """
         known = _known_calls.get(call)
         if known is None:
@@ -216,7 +218,7 @@ class Executor:
         return True
 
 
-# Single calls on values in memory: the only step of their plans, and where it finds its operands.
+# Single calls on values in memory → the only step of the plan, the order of operands, the report.
 _known_calls: Memo[Call, tuple[KernelStep, Order, Report]] = Memo("single calls", 4096)
 
 
@@ -229,9 +231,10 @@ def _remember(call: Call, program: Program, report: Report) -> None:
 
 
 def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:
-    """Results without those that only pick samples of other results; and these, outermost first.
+    """Replace roots that only pick samples by the values that they pick from.
 
-    Picking is no work, and a plan must not depend on how many samples are looked at.
+    Also returns the replaced nodes, outermost first. Picking is no work, and a plan must not depend
+    on how many samples the user looks at.
     """
     if not any(map(_picks, roots)):
         return roots, []
@@ -239,7 +242,7 @@ def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:
     picked: dict[int, Node] = {}
     for root in roots:
         while _picks(root) and root.inputs[0].storage is None:
-            picked.pop(id(root), None)  # the last place: after all that pick from it
+            picked.pop(id(root), None)  # move it behind all nodes that pick from it
             picked[id(root)] = root
             root = root.inputs[0]
         wanted.append(root)
@@ -259,12 +262,13 @@ def program_and_plan(roots: list[Node]) -> tuple[Program, Plan, Record]:
     return (program, *PLANNER.plan_for(program, fusion_enabled()))
 
 
-# A value and all it needs that has at most so many elements is cheap: less than a launch costs.
+# A pending value is cheap if it and everything it needs have at most this many elements: computing
+# them takes less time than a launch.
 CHEAP_ELEMENTS = 1 << 14
 
 
 def is_cheap(node: Node) -> bool:
-    """Whether a pending value takes no time worth mentioning."""
+    """Whether a pending value takes almost no time to compute."""
     left = CHEAP_ELEMENTS
     stack = [node]
     while stack and left >= 0:
@@ -278,10 +282,10 @@ def is_cheap(node: Node) -> bool:
 
 
 def read_again(program: Program) -> list[Node]:
-    """If a value is read that an earlier plan fused through: all such values that still live.
+    """The live values of a program that an earlier plan fused through.
 
-    The earlier plan's record learns which one it was, for the next iteration. This time all of
-    them are stored, so that reading one after the other computes nothing twice.
+    The record of the earlier plan notes which of them was read, for the next iteration. This time
+    all of them are stored, so that reading one after the other computes nothing twice.
     """
     fused = {
         p for p, n in enumerate(program.nodes) if n.result.promise is not None and n.storage is None
@@ -297,7 +301,7 @@ def read_again(program: Program) -> list[Node]:
 
 def live_sinks(pending: list[Node]) -> list[Node]:
     """Live pending nodes that no other live pending node needs: those that must be computed."""
-    # no handle yet: its call has not returned
+    # A node without a handle is live, too: its call has not returned yet.
     alive = [
         n for n in pending
         if n.storage is None and n.result.error is None
@@ -319,8 +323,8 @@ def live_sinks(pending: list[Node]) -> list[Node]:
 
 
 class _Worker:
-    """The background thread of an executor. It holds the executor only weakly, so that dropping a
-    context ends its thread."""
+    """The background thread of an executor. Its reference to the executor is weak, so that dropping
+    a context ends its thread."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = weakref.ref(executor, lambda _: self.stop())
@@ -333,7 +337,7 @@ class _Worker:
         _workers.add(self)
 
     def usable(self) -> bool:
-        # after a fork the thread exists only in the parent
+        # After a fork the thread exists only in the parent.
         return not self._stopped and self._pid == os.getpid()
 
     def wake(self) -> None:
@@ -365,11 +369,11 @@ class _Worker:
                     now = time.monotonic()
                     executor.flush_quiet(now - since)
                     if time.monotonic() - now > NEW_PROGRAM_SECONDS:
-                        # it had to wait for a caller that computes something (and may compile
-                        # for it), and now goes on with its calls
+                        # The flush had to wait for a caller that was computing (and may have
+                        # compiled) and that now goes on with its calls, so start counting again.
                         since = time.monotonic()
             elif pause < LONGEST_PAUSE_SECONDS:
-                # consumers take the work themselves: look less often, each look costs them the GIL
+                # Consumers flush by themselves. Look less often: each look takes the GIL from them.
                 pause *= 2
             else:
                 self._event.clear()
@@ -386,7 +390,7 @@ _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    # a lock that a background thread of the parent held would stay locked in the child
+    # A lock that a background thread of the parent held would stay locked in the child.
     for executor in list(_executors):
         executor._running = threading.RLock()
 
@@ -397,7 +401,7 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _stop_workers() -> None:
-    """A daemon thread that still runs inside a kernel could abort the interpreter's shutdown."""
+    """Stop all threads: one that still runs a kernel could abort the interpreter's shutdown."""
     workers = list(_workers)
     for worker in workers:
         worker.stop()

@@ -1,7 +1,7 @@
-"""Small segments of one kernel that runs over all elements of its operands.
+"""Runs small segments that consist of one kernel over all elements of its operands.
 
-Programs on small data are bound by Python. Such a segment has nothing to place, no scratch memory
-and no work for a second thread, so its kernel runs at once, on a table that is used again.
+Programs on small data are bound by Python. Such a segment has no intermediate values, no scratch
+memory and no work for a second thread, so its kernel runs directly, on a table that is reused.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from ..plan.steps import KernelStep
 from . import watch
 from .binder import FlatColumns, Tables
 
-# Handing work to another thread costs 70-90 µs; below this many bytes of results the caller is done
-# sooner alone.
+# Handing work to another thread costs 70-90 µs; below this many bytes of results the caller is
+# faster alone.
 PARALLEL_MIN_BYTES = 512 << 10
 
 
 def run_flat(
     step: KernelStep, nodes: list[Node], values: list[Storage | None], tables: Tables
 ) -> bool:
-    """Compute the value of a flat segment (`Segment.flat`), if it is small and its kernel there."""
+    """Run a flat segment (`Segment.flat`); False if it is large or its kernel is not compiled."""
     root = step.root
     node = nodes[root]
     nbytes = node.shapes.packed(node.dtype.bytes)[1]

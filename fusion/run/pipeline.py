@@ -1,7 +1,7 @@
-"""Takes samples through the steps of a segment on the CPU: decoders, then generated kernels.
+"""Runs the steps of a segment on the CPU, sample by sample: decoders, then generated kernels.
 
-Values that only the segment sees live in scratch memory of the thread that works on a sample, so
-they are still in its caches when the next step reads them, and no batch of them ever exists.
+Values that only the segment uses live in scratch memory of the thread that works on a sample. They
+are still in its caches when the next step reads them, and no batch of them ever exists.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .flat import PARALLEL_MIN_BYTES
 from .regions import Region
 from .watch import watched
 
-# Intermediates up to this size stay in the L2 cache anyway; beyond it each sample goes through all
-# kernels of its segment before the next one starts, in scratch memory of its thread.
+# Intermediate values up to this size stay in the L2 cache anyway. Beyond it, each sample goes
+# through all kernels of its segment before the next one starts, in scratch memory of its thread.
 PIPELINE_MIN_BYTES = 1 << 20
 
-# Work on samples [begin, end) of a step. What lies in scratch memory counts from the first of two
-# addresses; a decoded picture from the second, if it was left in memory of its decoder.
+# Runs a step on samples [begin, end). Values in scratch memory have addresses relative to the first
+# of two places. A decoded image that may stay in its decoder's memory is relative to the second.
 Places = list[int]
 Work = Callable[[int, int, Places], None]
 
@@ -45,7 +45,7 @@ def run_segment(
     binder: Binder,
     pool: ThreadPool,
 ) -> None:
-    """Compute the values of a segment, those that others see into `values`."""
+    """Compute the values of a segment, and put them into `values` for later segments."""
     # Independent results of one program may be batches of different sizes.
     by_count: dict[int, list[Step]] = {}
     for step in segment.steps:
@@ -57,7 +57,7 @@ def run_segment(
 
 
 class Pipeline:
-    """The steps of a segment that are over as many samples."""
+    """The steps of a segment that have the same number of samples."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class Pipeline:
         self.regions = regions
         self.shapes = {p: self._made(p) for s in steps for p in s.writes}
         self.scratch: dict[int, int] = {}  # offsets of values in scratch memory
-        self.memory: dict[int, Array] = {}  # where the samples of all values begin
-        self.held: int | None = None  # a value in scratch that may stay where its decoder puts it
+        self.memory: dict[int, Array] = {}  # addresses of the samples of all values
+        self.held: int | None = None  # a value that may stay in its decoder's memory
         self.between = 0  # bytes of scratch memory for values between steps
-        self.room = 0  # and for what a kernel needs for itself
+        self.room = 0  # bytes of scratch memory that the kernels need for themselves
         self.buffers: dict[int, Buffer] = {}  # scratch memory of each worker
 
     def run(self, count: int) -> None:
@@ -115,7 +115,7 @@ class Pipeline:
         return buffer.address
 
     def _works(self, tables: list[Array]) -> list[Work]:
-        """What every step does with a sample."""
+        """The work of every step on samples."""
         calls = iter(zip(self.kernels, tables, strict=True))
         works = [
             self._decode(s) if isinstance(s, DecodeStep) else self._kernel(*next(calls))
@@ -124,7 +124,10 @@ class Pipeline:
         return watched(works, self.steps, self.nodes, self.binder.run) if trace.active else works
 
     def _run_native(self, count: int, tables: list[Array]) -> bool:
-        """Without the interpreter, but for samples that it needs; False: not at all."""
+        """Run the native loop; samples it does not support fall back to Python.
+
+        Returns False if it cannot be used.
+        """
         job = self._native_job(tables)
         if job is None:
             return False
@@ -139,7 +142,7 @@ class Pipeline:
         return True
 
     def _do(self, works: list[Work], begin: int, end: int, worker: int) -> None:
-        """All that is to be done with some samples."""
+        """Run all steps on samples [begin, end)."""
         address = self._scratch_of(worker)
         places = [address, address]
         for work in works:
@@ -148,21 +151,21 @@ class Pipeline:
     # -- memory --------------------------------------------------------------------------------
 
     def _made(self, p: int) -> Shapes:
-        """What a step really makes of a value."""
+        """The shapes that a step really writes: those of the region, if only a region is needed."""
         region = self.regions.get(p)
         return self.nodes[p].shapes if region is None else region.shapes(self.nodes[p])
 
     def _place(self) -> None:
-        """Memory for every value of the segment: scratch, or a part of a batch of its own."""
+        """Assign memory to every value of the segment: scratch memory, or a batch of its own."""
         inner = [p for p in self.shapes if p in self.slots]
         if self.decodes or sum(map(self._nbytes, inner)) >= PIPELINE_MIN_BYTES:
             self._place_in_scratch(inner)
             pictures = [s.root for s in self.decodes if self._has_regions(s.root)]
-            if len(self.decodes) == 1:  # a decoder has room for one
+            if len(self.decodes) == 1:  # a decoder keeps only its last image
                 self.held = next((p for p in pictures if p in self.scratch), None)
         for p, shapes in self.shapes.items():
             if p in self.scratch:
-                # addresses that count from the start of the scratch memory
+                # These addresses are relative to the start of the scratch memory.
                 made = Storage(np.full(shapes.count, self.scratch[p], np.int64), None)
             else:
                 made = allocate(shapes, self.nodes[p].dtype.bytes)
@@ -187,10 +190,10 @@ class Pipeline:
     # -- work ----------------------------------------------------------------------------------
 
     def _chunks(self, count: int) -> list[int]:
-        """Runs of samples of about equal volume, four per thread so that a slow one evens out."""
+        """Bounds of chunks of about equal volume, four per thread so that a slow one evens out."""
         threads = self.pool.num_threads
         if self.decodes and threads > 1:
-            return list(range(count + 1))  # a sample takes long, and how long nobody knows
+            return list(range(count + 1))  # a sample takes long, and its time is unknown
         written = sum(self._nbytes(p) for p in self.shapes)
         small = written < PARALLEL_MIN_BYTES and not self.scratch
         if threads == 1 or count <= 1 or small:
@@ -208,7 +211,7 @@ class Pipeline:
         return work
 
     def _kernel(self, step: KernelStep, table: Array) -> Work:
-        """A kernel over some samples; the addresses in their rows become absolute first."""
+        """Run a kernel on samples, after making the addresses in their rows absolute."""
         run, address = step.kernel.run, address_of(table)
         width = table.shape[1]
         moved = [(column, int(p == self.held)) for column, p in self._moved(step)]
@@ -216,7 +219,7 @@ class Pipeline:
         if not moved and own is None:
             return lambda begin, end, _places: run(address, begin, end)
         between = self.between
-        cells = table.reshape(-1).data  # quicker than NumPy for single numbers
+        cells = table.reshape(-1).data  # faster than NumPy for single numbers
 
         def work(begin: int, end: int, places: Places) -> None:
             for first in range(begin * width, end * width, width):
@@ -229,7 +232,7 @@ class Pipeline:
         return work
 
     def _moved(self, step: KernelStep) -> list[tuple[int, int]]:
-        """Columns of a table that count from scratch memory, and the values they belong to."""
+        """Columns with addresses relative to scratch memory, and the values they belong to."""
         operands = [("in", step.recipe.loads), ("out", step.recipe.stores)]
         return [
             (step.spec.columns[kind, k], p)
@@ -239,7 +242,7 @@ class Pipeline:
         ]
 
     def _native_job(self, tables: list[Array]) -> DecodeJob | None:
-        """All that is to be done with a batch; None if it needs the interpreter."""
+        """The job of the native loop for the whole batch; None if the loop cannot be used."""
         if len(self.decodes) != 1 or self.steps[0] is not self.decodes[0]:
             return None
         p = self.steps[0].root
@@ -260,7 +263,7 @@ class Pipeline:
         return self.nodes[p].definition.kind.has_regions
 
     def _params(self, p: int) -> Any:
-        """What a decoder is told of all samples of a value."""
+        """The decoder's parameters of a value, restricted to its region if there is one."""
         params, region = self.nodes[p].params, self.regions.get(p)
         return params if region is None else params.windowed(*region)
 

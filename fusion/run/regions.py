@@ -1,7 +1,7 @@
-"""Which part of a decoded image the kernels after it read, so that only that part is decoded.
+"""Finds the region of a decoded image that later kernels read, so that only it is decoded.
 
-Answers come from the recipes that also fill the kernels' tables: a kernel reads position
-`step * i + offset` of a dimension, for all `i` of an output axis or of what its core reads.
+The regions follow from the recipes that also fill the kernels' tables: a kernel reads position
+`step * i + offset` of a dimension, for all `i` of an output axis or of the range its core reads.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from ..plan.lowering import Recipe
 from ..plan.steps import KernelStep, Regional
 from .binder import Binder, Number
 
-# Regions that spare less than this part of the pixels are not worth a wrapper each.
+# Regions that save less than this part of the pixels are not worth a wrapper object per image.
 MIN_SPARED = 1 / 16
 
 
 class Region(NamedTuple):
-    """A window of all samples along the first two axes, [samples, 2] each."""
+    """The regions of all samples along the first two axes, [samples, 2] each."""
 
     start: Array
     size: Array
 
     def shapes(self, node: Node) -> Shapes:
-        """Of the windows of a node's samples."""
+        """The shapes of the regions of a node's samples."""
         return Shapes(np.concatenate([self.size, node.shapes.rows[:, 2:]], axis=1))
 
     def placed(self, storage: Storage, node: Node) -> Storage:
-        """Memory that holds the windows alone, as kernels see it: they count positions from the
-        corner of the whole picture."""
+        """The memory of the regions as kernels address it: they count positions from the corner of
+        the whole image."""
         return Storage(storage.addresses - self._before(node), storage.owner, self._strides(node))
 
     def held(self, storage: Storage, node: Node) -> Storage:
-        """The memory of the windows themselves; undoes `placed`."""
+        """The memory of the regions themselves; undoes `placed`."""
         return Storage(storage.addresses + self._before(node), storage.owner)
 
     def _strides(self, node: Node) -> Array:
         return self.shapes(node).strides
 
     def _before(self, node: Node) -> Array:
-        """Bytes from where the whole picture would begin to the window."""
+        """Bytes from where the whole image would begin to the region."""
         elements: Array = (self.start * self._strides(node)[:, :2]).sum(axis=1)
         return elements * node.dtype.bytes
 
 
 def regions_of(regional: Iterable[Regional], binder: Binder) -> dict[int, Region]:
-    """The windows of decoded values [H, W, …], and of their copies, that kernels read."""
+    """The regions of decoded values [H, W, …], and of their copies, that kernels read."""
     found: dict[int, Region] = {}
     for root, copies, readers in regional:
         region = _region(binder.nodes[root], {root, *copies}, readers, binder)
@@ -67,7 +67,7 @@ def regions_of(regional: Iterable[Regional], binder: Binder) -> dict[int, Region
 def _region(
     node: Node, places: set[int], readers: Iterable[KernelStep], binder: Binder
 ) -> Region | None:
-    """The window that all of these kernels read together; None for the whole picture."""
+    """The region that covers the reads of all these kernels; None for the whole image."""
     extents = node.shapes.rows[:, :2]
     low, high = extents.copy(), np.zeros_like(extents)
     for step in readers:
@@ -90,7 +90,7 @@ def _region(
 
 @memoized(4096)
 def _scattered(spec: KernelSpec) -> frozenset[int]:
-    """Loads whose positions a kernel computes."""
+    """Slots of loads whose positions the kernel computes."""
     values = spec.values if spec.core is None else (*spec.values, spec.core.value)
     kinds = ("fetch", "bilinear", "lookup")
     return frozenset(e.attr for e in walk(values) if e.op in kinds)

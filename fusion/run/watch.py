@@ -1,4 +1,4 @@
-"""Steps of a plan as stages, for whoever watches (kernels/common/trace.py)."""
+"""Reports steps of a plan as stages to watchers (kernels/common/trace.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Work = Callable[[int, int, list[int]], None]
 
 
 def lines_of(step: Step, nodes: list[Node]) -> list[str]:
-    """Where the user called the ops of a step."""
+    """The user's lines that called the ops of a step."""
     sites = (nodes[p].result.site for p in step.members)
     return list(dict.fromkeys(str(site) for site in sites if site))
 
@@ -25,13 +25,13 @@ def begin(step: Step, nodes: list[Node], run: int) -> trace.Stage:
 
 
 def begin_single(step: Step, node: Node) -> trace.Stage:
-    """Begin the stage of a plan's only step, which makes `node`."""
+    """Begin the stage of a plan's only step, which computes `node`."""
     category, name, about = _facts(step, node, [str(node.result.site)] if node.result.site else [])
     return trace.begin(category, name, step.number, node.count, next(trace.runs), about)
 
 
 def watched(works: list[Work], steps: list[Step], nodes: list[Node], run: int) -> list[Work]:
-    """The work of each step on samples [begin, end), as a stage each time."""
+    """Wrap the work of each step, so that every run on samples [begin, end) is a stage."""
     return [_watched(w, s, nodes, run) for w, s in zip(works, steps, strict=True)]
 
 
@@ -47,7 +47,7 @@ def _watched(work: Work, step: Step, nodes: list[Node], run: int) -> Work:
 
 
 def _facts(step: Step, node: Node, lines: list[str]) -> tuple[str, str, dict[str, Any]]:
-    """Category and name of a step's stages, and what a trace tells about them."""
+    """Category and name of a step's stages, and the facts that a trace shows about them."""
     if isinstance(step, KernelStep):
         kernel = step.kernel
         about = {"ops": step.spec.chain, "lines": lines, "source": str(kernel.source_path)}

@@ -1,1 +1,1 @@
-"""What both back-ends share: the cache on disk, pooled memory, threads, traces."""
+"""Code that both back-ends share: caches, pooled memory, threads, traces."""

@@ -1,7 +1,7 @@
-"""Host memory for results: pooled, aligned, returned when the last user drops it.
+"""Host memory for results: pooled, aligned, and returned when the last user drops it.
 
-NOTE [fresh memory is slow] Writing into pages that the kernel has just mapped runs at about a tenth
-of the speed of reused memory (4 GB/s against 44), so blocks are kept and handed out again.
+NOTE [fresh memory is slow] Writing into pages that the system has just mapped runs at about a tenth
+of the speed of reused memory (4 GB/s against 44), so freed blocks are kept and reused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Block = tuple[np.ndarray[Any, Any], int]  # memory, and the first aligned addres
 
 
 class Buffer:
-    """A block of host memory. Arrays made from it keep it alive; it returns to the pool after."""
+    """A block of host memory; it returns to the pool when no array made from it is left."""
 
     __slots__ = ("__weakref__", "_block", "_pool", "address", "nbytes")
 
@@ -42,23 +42,23 @@ class Buffer:
 
 
 class Pool:
-    """Free blocks by size class. All methods are safe between threads."""
+    """Free blocks by size class. All methods are thread-safe."""
 
     def __init__(self, limit: int = POOL_LIMIT_BYTES) -> None:
         self._free: dict[int, list[Block]] = defaultdict(list)
-        self._lock = threading.RLock()  # a collection inside take() may run a Buffer's __del__
+        self._lock = threading.RLock()  # garbage collection in take() may run a Buffer's __del__
         self._limit = limit
         self.free_bytes = 0
         self.live_bytes = 0
         self.peak_bytes = 0
 
     def stats(self) -> tuple[int, int, int, int]:
-        """Bytes in use, kept, at most in use so far, and at most kept."""
+        """Bytes in use, bytes kept, the peak of bytes in use, and the limit of bytes kept."""
         with self._lock:
             return self.live_bytes, self.free_bytes, self.peak_bytes, self._limit
 
     def set_limit(self, nbytes: int) -> None:
-        """Keep at most so many bytes of freed blocks."""
+        """Keep at most this many bytes of freed blocks."""
         with self._lock:
             self._limit = nbytes
             for size in sorted(self._free, reverse=True):
@@ -104,14 +104,14 @@ def _allocate(size: int, nbytes: int) -> Block:
     try:
         memory = np.empty(size, np.uint8)
     except MemoryError:
-        # NumPy's own error cannot be made again with another text, so no op could be named
+        # NumPy's own error cannot be rebuilt with another message, so it could not name the op.
         raise MemoryError(f"there is no memory for {nbytes / 1e9:,.1f} GB") from None
     start = memory.__array_interface__["data"][0]
     return memory, start + (-start) % ALIGNMENT
 
 
 def _size_class(nbytes: int) -> int:
-    """Round up to an eighth of a power of two, so that ragged batches of like size share blocks."""
+    """Round up to an eighth of a power of two, so ragged batches of similar size share blocks."""
     if nbytes <= 1024:
         return -(-nbytes // 128) * 128
     step = 1 << (nbytes.bit_length() - 4)

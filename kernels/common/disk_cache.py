@@ -1,4 +1,4 @@
-"""Files of generated kernels: readable source, compiled code beside it, written atomically."""
+"""The disk cache of generated kernels: readable source, with the compiled code beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAGIC = b"ndd-kernel-2\n"
 
 
 def cache_dir() -> Path:
-    """`NDD_CACHE_DIR`, or a folder below the user's cache directory."""
+    """`NDD_CACHE_DIR`, or a folder in the user's cache directory."""
     chosen = os.environ.get("NDD_CACHE_DIR")
     if chosen:
         return Path(chosen)
@@ -21,7 +21,7 @@ def cache_dir() -> Path:
 
 
 def digest(*parts: str | bytes, length: int = 8) -> str:
-    """A short name for some content."""
+    """A short hash of some content."""
     h = hashlib.sha256()
     for part in parts:
         h.update(part.encode() if isinstance(part, str) else part)
@@ -31,8 +31,8 @@ def digest(*parts: str | bytes, length: int = 8) -> str:
 
 @memoized(64)
 def package_version(name: str) -> str:
-    """Installed version of a package, without importing it."""
-    from importlib.metadata import PackageNotFoundError, version  # takes 30 ms, so not at import
+    """The installed version of a package; does not import the package."""
+    from importlib.metadata import PackageNotFoundError, version  # 30 ms, so not at the top
 
     try:
         return version(name)
@@ -41,9 +41,9 @@ def package_version(name: str) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that no other process ever sees a part of it.
+    """Write a file so that no other process ever sees only a part of it.
 
-    A cache that cannot be written (read-only home, full disk) is no error: it is only slower.
+    A cache that cannot be written (read-only home, full disk) is no error, just slower.
     """
     import tempfile
 
@@ -61,13 +61,13 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def store_object(path: Path, source: str, symbol: str, code: bytes) -> None:
-    """Keep compiled code with a digest of its source, its entry point and a checksum."""
+    """Store compiled code with a digest of its source, its entry point and a checksum."""
     body = digest(source, length=64).encode() + b"\n" + symbol.encode() + b"\n" + code
     write_atomically(path, _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 def load_object(path: Path, source: str) -> tuple[str, bytes] | None:
-    """Symbol and code of a kept object; None if it is absent, damaged or of another source."""
+    """Symbol and code of a stored object; None if it is missing, damaged or of another source."""
     try:
         data = path.read_bytes()
     except OSError:

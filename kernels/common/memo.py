@@ -1,7 +1,7 @@
-"""Caches in memory. Every one has a name and a bound, and this module owns them all.
+"""Caches in memory: each has a name and a bound, and is registered here so it can be cleared.
 
 A key must be a value, or an object that the entry itself keeps alive; never the bare `id` of
-something else.
+another object.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
 
-_clearing: dict[str, Callable[[], None]] = {}  # by name: how to forget everything
+_clearing: dict[str, Callable[[], None]] = {}  # name of a cache → function that clears it
 
 
 class Memo(Generic[K, V]):
-    """A bounded dictionary. When it is full it starts again from nothing: what is in use comes back
-    quickly, and no lookup pays for keeping an order."""
+    """A bounded dictionary. When it is full it is cleared: entries in use come back quickly, and no
+    lookup pays for keeping an order."""
 
     __slots__ = ("entries", "get", "limit", "name")
 
@@ -44,7 +44,7 @@ class Memo(Generic[K, V]):
             self.entries[key] = value
 
     def setdefault(self, key: K, value: V) -> V:
-        """The value of a key; `value` becomes it if there is none. One answer for all threads."""
+        """The value of a key, which becomes `value` if there is none; the same for all threads."""
         found = self.entries.setdefault(key, value)
         if len(self.entries) > self.limit:
             self.clear()
@@ -52,7 +52,7 @@ class Memo(Generic[K, V]):
         return found
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self.entries.clear()
 
 
@@ -73,10 +73,10 @@ def memoized(limit: int, typed: bool = True) -> Callable[[F], F]:
 
 
 def once(function: Callable[[], V]) -> Callable[[], V]:
-    """Make a value at its first use and keep it for good.
+    """Make a value at its first use and keep it forever.
 
-    For what others refer to by its address, so that no thread may ever see a second one. (With
-    `functools.cache`, threads that are first at the same time get one each.)
+    For objects that others refer to by address: no thread may ever see a second one. (With
+    `functools.cache`, threads that call the function first at the same time get one each.)
     """
     made: dict[None, V] = {}
 
@@ -88,11 +88,11 @@ def once(function: Callable[[], V]) -> Callable[[], V]:
 
 
 def names() -> list[str]:
-    """Of all caches."""
+    """The names of all caches."""
     return sorted(_clearing)
 
 
 def clear_all() -> None:
-    """Forget everything that can be made again."""
-    for clear in list(_clearing.values()):  # of a copy: a thread may be defining another one
+    """Clear all caches."""
+    for clear in list(_clearing.values()):  # a copy, because another thread may add a cache
         clear()

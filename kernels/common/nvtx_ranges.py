@@ -1,4 +1,4 @@
-"""Stages as NVTX ranges, for Nsight Systems and Nsight Compute."""
+"""Reports stages as NVTX ranges, for Nsight Systems and Nsight Compute."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from . import trace
 
 DOMAIN = "ndd"
-CATEGORIES = tuple(c for c in trace.CATEGORIES if c != "stall")  # Nsight shows waiting by itself
+CATEGORIES = tuple(c for c in trace.CATEGORIES if c != "stall")  # Nsight itself shows waiting
 
 
 class NvtxRanges:
-    """A watcher that pushes and pops a range of the thread for every stage."""
+    """A watcher that pushes and pops an NVTX range for every stage, on the stage's thread."""
 
     def __init__(self) -> None:
         self._domain = _import_nvtx().get_domain(DOMAIN)
@@ -27,7 +27,7 @@ class NvtxRanges:
             self._domain.pop_range()
 
     def _attributes_of(self, stage: trace.Stage) -> Any:
-        """Kept for the next time: making one costs more than a range does."""
+        """Attributes of a stage's range; kept, because making them costs more than a range."""
         message = stage.name
         if stage.category == "call" and stage.about:
             message = f"{message} at {stage.about['line']}"
@@ -54,7 +54,7 @@ _ranges: NvtxRanges | None = None
 
 
 def switch(on: bool) -> None:
-    """Begin or end telling NVTX of stages."""
+    """Start or stop reporting stages to NVTX."""
     global _ranges
     if on and _ranges is None:
         _ranges = NvtxRanges()

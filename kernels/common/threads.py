@@ -1,4 +1,4 @@
-"""Our thread pool: chunks of work go in, every chunk has run when the call returns."""
+"""Our thread pool: chunks of work go in, and every chunk has run when the call returns."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from ndd.kernels.gpu import env as gpu_env
 
 __all__ = ["ThreadPool", "default_num_threads", "get_num_threads", "set_num_threads"]
 
-# DALI's own limit: more threads per core than this is taken for a mistake.
+# Upstream's limit: more threads per core than this are considered a mistake.
 MAX_THREADS_PER_CPU = 100
 
 # Chunks are short (a few samples); one that takes longer than this at exit is abandoned.
 EXIT_JOIN_SECONDS = 5.0
 
-# Whoever has waited for a pool gets it while its predecessor still has the interpreter, and would
-# wait for that, too, up to Python's switch interval of 5 ms; the pool would have nothing to do.
+# A caller that has waited for a pool gets it while the previous caller still holds the GIL. It
+# would wait for the GIL, too, up to Python's switch interval of 5 ms, with the pool idle. So the
+# previous caller sleeps this long.
 YIELD_SECONDS = 3e-4
 
 ChunkFn = Callable[[int, int], None]
 
 
 class _Job:
-    """One `parallel_for`: chunks are claimed from a shared counter by whoever is free."""
+    """One `parallel_for`: free threads claim chunks from a shared counter."""
 
     __slots__ = ("aborted", "counter", "errors", "fn", "lock", "n_chunks", "n_done", "wake")
 
     def __init__(self, n_chunks: int, fn: ChunkFn) -> None:
         self.n_chunks = n_chunks
         self.fn = fn
-        # next() of a count is one C call, hence atomic under the GIL and cheaper than a lock.
+        # next() of a count is one C call, so it is atomic under the GIL and cheaper than a lock.
         self.counter: Iterator[int] = itertools.count()
         self.aborted = False
         self.errors: list[tuple[int, BaseException]] = []
@@ -51,7 +52,7 @@ class _Job:
         self.wake.acquire()
 
     def abort(self, error: BaseException) -> None:
-        """Let the remaining chunks be claimed without running them (Ctrl-C, SystemExit)."""
+        """Make workers claim the remaining chunks without running them (Ctrl-C, SystemExit)."""
         self.aborted = True
         self.errors.append((-1, error))
 
@@ -82,7 +83,7 @@ class _Job:
     def finish(self, crew: _Crew) -> None:
         """Work as worker 0 and wait for the chunks that others have claimed.
 
-        Ctrl-C does not end the wait: the others write into the caller's buffers.
+        Ctrl-C does not end the wait, because the others write into the caller's buffers.
         """
         is_drained = False
         while self.n_done < self.n_chunks:
@@ -95,26 +96,26 @@ class _Job:
                     self.wake.acquire()
             except BaseException as error:
                 self.abort(error)
-        self.fn = _nothing  # a helper that comes too late must not keep the caller's buffers
+        self.fn = _nothing  # a late helper must not keep the caller's buffers alive
 
     def raise_error(self) -> None:
-        # The lowest chunk, not the earliest failure: the same error whatever the thread count.
+        # The lowest chunk, not the earliest failure, gives the same error for any thread count.
         if self.errors:
             error = min(self.errors, key=operator.itemgetter(0))[1]
             self.errors = []
             try:
                 raise error
             finally:
-                # error -> traceback -> this frame -> error would keep the caller's buffers alive.
+                # The cycle error → traceback → this frame would keep the caller's buffers alive.
                 del error, self
 
 
 def _nothing(chunk: int, worker: int) -> None:
-    """The work of a job that is done."""
+    """Replaces the function of a finished job."""
 
 
 class _PoolWorker:
-    """A helper thread; it knows its crew, never the pool, so that a dropped pool can end it."""
+    """A helper thread; it references its crew, not the pool, so that a dropped pool can end it."""
 
     __slots__ = ("index", "is_stopped", "jobs", "thread", "wake")
 
@@ -122,7 +123,7 @@ class _PoolWorker:
         self.index = index
         self.jobs: deque[_Job] = deque()
         self.is_stopped = False
-        # A bare lock as binary semaphore: the cheapest wake-up that Python has.
+        # A bare lock as a binary semaphore is the cheapest wake-up in Python.
         self.wake = _thread.allocate_lock()
         self.wake.acquire()
         self.thread = threading.Thread(
@@ -131,7 +132,7 @@ class _PoolWorker:
         self.thread.start()
 
     def notify(self) -> None:
-        # Already released: a wake-up is pending and will see what was just stored.
+        # If the lock is released already, a wake-up is pending, which will see the new state.
         with contextlib.suppress(RuntimeError):
             self.wake.release()
 
@@ -146,20 +147,20 @@ class _PoolWorker:
 
 
 class _Crew:
-    """Workers of one pool; outlives the pool only until its threads have stopped."""
+    """The workers of one pool; outlives the pool only until its threads have stopped."""
 
     __slots__ = ("__weakref__", "hiring", "is_awaited", "is_closed", "lock", "workers")
 
     def __init__(self) -> None:
-        self.lock = _thread.allocate_lock()  # of the caller that works as worker 0
+        self.lock = _thread.allocate_lock()  # held by the caller that works as worker 0
         self.hiring = _thread.allocate_lock()
         self.workers: list[_PoolWorker] = []
-        self.is_awaited = False  # by another caller
+        self.is_awaited = False  # another caller waits for `lock`
         self.is_closed = False
 
     @contextlib.contextmanager
     def as_first(self) -> Iterator[None]:
-        """The calling thread is worker 0 meanwhile, as soon as no other one is."""
+        """Wait until no other caller is worker 0, and be worker 0 in the `with` block."""
         self.is_awaited = self.is_awaited or self.lock.locked()
         with self.lock:
             self.is_awaited = False
@@ -170,7 +171,7 @@ class _Crew:
                 del _local.inside[self]
 
     def hire(self, n_helpers: int) -> list[_PoolWorker]:
-        """Up to `n_helpers` running workers; fewer if the system gives no more threads."""
+        """Up to `n_helpers` running workers; fewer if the system cannot start more threads."""
         with self.hiring:
             while len(self.workers) < n_helpers and not self.is_closed:
                 try:
@@ -180,7 +181,7 @@ class _Crew:
             return self.workers[:n_helpers]
 
     def close(self) -> list[threading.Thread]:
-        """Tell the workers to end after their current chunk."""
+        """Make the workers end after their current job, and return their threads."""
         self.is_closed = True
         workers, self.workers = self.workers, []
         for worker in workers:
@@ -189,7 +190,7 @@ class _Crew:
         return [worker.thread for worker in workers]
 
     def after_fork(self) -> None:
-        # The child has one thread: no helpers, and a lock that another thread held stays held.
+        # The child has one thread: no helpers, and a lock that another thread held stays locked.
         self.lock, self.hiring = _thread.allocate_lock(), _thread.allocate_lock()
         self.workers = []
 
@@ -199,7 +200,7 @@ _crews: weakref.WeakSet[_Crew] = weakref.WeakSet()
 
 class _LocalPool(threading.local):
     def __init__(self) -> None:
-        # The pools whose chunk this thread is running, and as which of their workers.
+        # The crews whose chunks this thread is running → its worker index in each.
         self.inside: dict[_Crew, int] = {}
 
 
@@ -238,7 +239,7 @@ class ThreadPool:
         self._device_id = device_id
         self._crew = _Crew()
         _crews.add(self._crew)
-        # At exit _close_all does it, and waits.
+        # At exit, _close_all closes the crew and waits for its threads.
         weakref.finalize(self, self._crew.close).atexit = False
 
     @property
@@ -262,10 +263,10 @@ class ThreadPool:
         The calling thread is worker 0. At any moment at most one thread uses a worker index of a
         pool, so ``worker`` may select scratch memory: a call from inside a chunk runs inline under
         the same index, and a second caller waits until the first finds no chunk to claim. Helpers
-        go on with its chunks as soon as they have done theirs, so that nobody has to wait for the
-        last chunk of a call (two threads, batches of 8 images: 6 % less time).
+        start with the second caller's chunks as soon as they have finished those of the first, so
+        nobody waits for the last chunk of a call (two threads, batches of 8 images: 6 % less time).
 
-        All chunks run, whatever fails; then the error of the lowest failing chunk is raised.
+        All chunks run even if some fail; then the error of the lowest failing chunk is raised.
 
         NOTE: a chunk must not wait for another thread that needs this pool.
         """
@@ -276,7 +277,7 @@ class ThreadPool:
         if worker is not None:
             _run_inline(n_chunks, fn, worker)
             return
-        # A hand-off costs 70-88 us (FACTS.md): one chunk is never worth it.
+        # A hand-off to another thread costs 70-88 µs, so a single chunk is never worth it.
         n_helpers = min(self._num_threads, n_chunks) - 1
         helpers = crew.hire(n_helpers) if n_helpers else None
         if not helpers:
@@ -309,8 +310,8 @@ def _run_inline(n_chunks: int, fn: ChunkFn, worker: int) -> None:
 
 
 def _close_all() -> None:
-    # A daemon thread that comes back from a C++ decoder into a dying interpreter can abort the
-    # process, so let the chunks in flight end first.
+    # A daemon thread that returns from a C++ decoder while the interpreter shuts down can abort the
+    # process, so wait for the running chunks first.
     deadline = time.monotonic() + EXIT_JOIN_SECONDS
     for thread in [thread for crew in list(_crews) for thread in crew.close()]:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -341,7 +342,7 @@ def set_num_threads(n: int | None) -> None:
     2
     >>> ndd.set_num_threads(None)
 
-    Best called once, at the start: contexts that exist make a new pool on their next use.
+    Best called once, at the start: existing contexts make a new pool on their next use.
     """
     global _chosen, _default
     if n is not None:
@@ -368,7 +369,7 @@ def get_num_threads() -> int:
 
 
 def default_num_threads() -> int:
-    """Pool size from the environment variables, else from what this process may use."""
+    """Pool size from the environment variables, else the CPUs that this process may use."""
     for variable in ("NDD_NUM_THREADS", "DALI_NUM_THREADS"):
         text = os.environ.get(variable, "").strip()
         if not text:
@@ -433,7 +434,7 @@ def cgroup_cpu_quota(
                 mount = root / "cpu"
         else:
             continue
-        # Inside a container the path may be the host's and not exist here; its parents may.
+        # Inside a container the path may be that of the host and not exist; its parents may exist.
         folder = mount / path.lstrip("/")
         for level in (folder, *folder.parents):
             quotas.append(read(level))

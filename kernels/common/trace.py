@@ -1,6 +1,6 @@
-"""Stages of the work, told to whoever watches: NVTX ranges, a profile. By default nobody does.
+"""Reports stages of work to watchers: NVTX ranges, a profile. By default there are no watchers.
 
-NOTE [cost] A stage that nobody watches costs a test of `active` and makes no object:
+NOTE [cost] A stage that nobody watches costs one test of `active` and creates no object:
 
     if trace.active:
         return trace.during(trace.begin("compile", name), function, *arguments)
@@ -14,25 +14,25 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-# A call of an op; planning a program; compiling a kernel; running one (on a GPU: launching it);
-# decoding a sample; reading a batch; and a thread that waits for a value.
+# In this order: a call of an op, planning a program, compiling a kernel, running a kernel (on a
+# GPU: launching it), decoding a sample, reading a batch, and a thread that waits for a value.
 CATEGORIES = ("call", "plan", "compile", "launch", "decode", "read", "stall")
 
-active = False  # whether anybody watches
-runs = itertools.count(1)  # numbers for executions of plans
+active = False  # whether there are watchers
+runs = itertools.count(1)  # numbers of executions of plans
 _watchers: tuple[Watcher, ...] = ()
 _lock = threading.Lock()
 
 
 class Watcher(Protocol):
-    """Told of every stage on the thread that does it; stages of a thread are nested."""
+    """Called for every stage, on the stage's thread; the stages of a thread are nested."""
 
     def begin(self, stage: Stage) -> None: ...
     def end(self, stage: Stage) -> None: ...
 
 
 class Stage:
-    """A piece of work of one thread."""
+    """A piece of work on one thread."""
 
     __slots__ = ("about", "category", "group", "name", "run", "samples", "start", "watchers")
 
@@ -41,12 +41,12 @@ class Stage:
     ) -> None:
         self.category = category
         self.name = name
-        self.group = group  # place of the kernel in `ndd.explain`; -1 if there is none
+        self.group = group  # number of the kernel in `ndd.explain`; -1 if there is none
         self.samples = samples  # may be set until the stage ends
-        self.run = run  # the execution of a plan that it belongs to; 0 if to none
+        self.run = run  # number of the plan's execution; 0 if there is none
         self.about = about  # a dict of other facts, or None
-        self.start = 0  # for the watchers
-        self.watchers = _watchers  # the same ones must see its end
+        self.start = 0  # set by watchers
+        self.watchers = _watchers  # the watchers of its begin must also see its end
 
     def end(self) -> None:
         for watcher in self.watchers:
@@ -56,7 +56,7 @@ class Stage:
 def begin(
     category: str, name: str, group: int = -1, samples: int = 0, run: int = 0, about: Any = None
 ) -> Stage:
-    """Tell that this thread begins a stage; call `end` of it whatever happens."""
+    """Report that this thread begins a stage; the caller must call its `end`, even on errors."""
     stage = Stage(category, name, group, samples, run, about)
     for watcher in stage.watchers:
         watcher.begin(stage)
@@ -64,7 +64,7 @@ def begin(
 
 
 def during(stage: Stage, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function that is a stage."""
+    """Call a function as a stage, and end the stage."""
     try:
         return function(*arguments)
     finally:
@@ -72,7 +72,7 @@ def during(stage: Stage, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def watch(watcher: Watcher) -> None:
-    """Tell a watcher of all stages that begin from now on."""
+    """Report all stages that begin from now on to a watcher."""
     global _watchers, active
     with _lock:
         _watchers = (*(w for w in _watchers if w is not watcher), watcher)
@@ -80,7 +80,7 @@ def watch(watcher: Watcher) -> None:
 
 
 def unwatch(watcher: Watcher) -> None:
-    """Tell it of no more stages, but of the end of those that it knows."""
+    """Report no new stages to a watcher; it still sees the end of those it has seen begin."""
     global _watchers, active
     with _lock:
         _watchers = tuple(w for w in _watchers if w is not watcher)

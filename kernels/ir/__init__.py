@@ -1,1 +1,1 @@
-"""What a kernel computes: types, expressions, math, and the spec that back-ends read."""
+"""The description of what a kernel computes: types, expressions, math, and the KernelSpec."""

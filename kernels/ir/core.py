@@ -1,11 +1,11 @@
-"""What computes the value at hand in a kernel, where that takes more than an expression.
+"""Core: the part of a kernel that computes more than an expression.
 
-A kernel has loops over its output and, at each point, expressions. Some values need more than
+A kernel loops over its output and evaluates expressions at each point. Some values need more than
 that: a sum over neighbours, a window, a whole axis. Such a computation is a `Core`, and a kernel
-has room for one. Its expressions read it through the leaf "core".
+has room for one. The kernel's expressions read it through the leaf "core".
 
-A core brings its own columns of the table and one renderer per back-end. Nothing else in the
-spec, the binder or the back-ends knows which cores there are.
+A core defines its own columns of the table and one renderer per back-end. Nothing else in the
+spec, the binder or the back-ends knows which cores exist.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Column = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Core(ABC):
-    """A computation over dimensions of its own, which stand behind the axes of the output.
+    """A computation over dimensions of its own, which are numbered after the output axes.
 
-    `value` is what it reads at one position: an expression over loads whose strides go on behind
-    the output axes, one more for each dimension of the core, and one for its channels.
+    `value` is what it reads at one position. It is an expression over loads that have more strides
+    than the output has axes: one more for each dimension of the core, and one for its channels.
     """
 
     value: Expr
     axes: tuple[int | None, ...]  # output axis that each dimension follows, if it follows one
-    # Channels computed together: their position is one more behind the dimensions. 0: the value at
-    # hand is one number.
+    # The number of channels computed together, whose axis comes after the dimensions; 0 if the core
+    # computes a single number.
     channels: int = 0
 
     @property
@@ -47,20 +47,20 @@ class Core(ABC):
 
     @abstractmethod
     def columns(self) -> dict[Column, str]:
-        """Columns of the table, and how each is read: "i64", "i32", "f32" (bits) or "index"."""
+        """Its columns of the table, and how each is read: "i64", "i32", "f32" (bits) or "index"."""
 
     def depth(self, loops: int) -> int:
-        """How many of the kernel's loops, from outside, its value depends on."""
+        """How many of the kernel's loops, counted from outside, its value depends on."""
         return loops
 
     @abstractmethod
     def operations(self, spec: KernelSpec, table: Array) -> Array:
-        """Arithmetic at each point of the output, per sample; for estimates (kernel_report)."""
+        """Operations at each point of the output, per sample; for estimates (kernel_report)."""
 
     @abstractmethod
     def cpu_renderer(self) -> type[CpuCore]:
-        """What writes it into CPU kernels."""
+        """The class that writes the core into CPU kernels."""
 
     @abstractmethod
     def gpu_renderer(self) -> type[GpuCore]:
-        """What writes it into GPU kernels."""
+        """The class that writes the core into GPU kernels."""

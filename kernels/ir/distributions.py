@@ -14,7 +14,7 @@ from .mathlib.trigonometry import cos_quadrants
 
 
 def unit(words: tuple[Expr, ...], dtype: DType) -> Expr:
-    """A number in [0, 1), of 24 bits in float32 and of 53 in float64."""
+    """A number in [0, 1), with 24 random bits in float32 and 53 in float64."""
     if dtype is dt.float32:
         return ex.cast(words[0] >> 8, dtype) * 2.0**-24
     wide = (ex.cast(words[0], dt.uint64) << 32) | ex.cast(words[1], dt.uint64)
@@ -22,7 +22,7 @@ def unit(words: tuple[Expr, ...], dtype: DType) -> Expr:
 
 
 def share_of(word: Expr) -> Expr:
-    """A number in (0, 1], as float32 of all 32 bits: the smallest ones decide on large results."""
+    """A float32 in (0, 1] from all 32 bits, because the smallest numbers decide large results."""
     return (ex.cast(word, dt.float32) + 0.5) * 2.0**-32
 
 
@@ -30,7 +30,7 @@ def share_of(word: Expr) -> Expr:
 
 
 def standard_normal(first: Expr, second: Expr) -> Expr:
-    """A normal number of mean 0 and deviation 1, as float32, from two words; at most 6.7."""
+    """A normal number of mean 0 and deviation 1, as float32, from two words; at most ±6.7."""
     return ex.call(_standard_normal(), first, second)
 
 
@@ -40,7 +40,7 @@ def _standard_normal() -> Function:
 
 
 def _box_muller(first: Expr, second: Expr) -> Expr:
-    # the angle: the nearest quarter of a turn, and what is left of it
+    # Split the angle into the nearest multiple of a quarter turn and the rest.
     quarters = ex.cast((second + (1 << 29)) >> 30, dt.uint64)
     rest = ex.cast(ex.bits(second << 2, dt.int32), dt.float64) * 2.0**-32
     return ml.sqrt(-2.0 * ml.log(share_of(first))) * cos_quadrants(quarters, rest)
@@ -48,26 +48,26 @@ def _box_muller(first: Expr, second: Expr) -> Expr:
 
 # -- Poisson -------------------------------------------------------------------------------------
 
-# NOTE [Poisson numbers] A kernel has no loops for single elements, so nothing is rejected and drawn
-# again. Below a rate of FEW, P(N > 0), P(N > 1), … are compared with a uniform number; numbers
-# above COUNTED, of which there is 1 in 2³³, are cut. From there on, with a normal number w and
-# s = w / √rate, the result is the whole part of
-#     rate + √rate w + w² (1/6 + s P(s)) + C(s) + D(s) / rate,
-# the form of Temme's uniform expansion of the quantiles (Temme, "Asymptotic inversion of incomplete
-# gamma functions", 1992; Giles, "Algorithm 955", 2016), with polynomials fitted to exact quantiles
-# (tests/codegen/fit_poisson.py). Either way the total variation distance from the distribution is
-# 2e-6 at most: it would take some 10¹¹ draws of one rate to show. Above 10⁴ the steps of w, which
-# is a float32, are larger than that.
+# NOTE [Poisson numbers] A kernel has no loops for single elements, so it cannot reject a number and
+# draw again. Below a rate of FEW, it compares P(N > 0), P(N > 1), … with a uniform number; numbers
+# above COUNTED, which occur once in 2³³ draws, are cut off. From FEW on, with a normal number w and
+# s = w / √rate, the result is the integer part of
+#     rate + √rate w + w² (1/6 + s P(s)) + C(s) + D(s) / rate.
+# This is the form of Temme's uniform expansion of the quantiles (Temme, "Asymptotic inversion of
+# incomplete gamma functions", 1992; Giles, "Algorithm 955", 2016), with polynomials fitted to exact
+# quantiles (tests/codegen/fit_poisson.py). In both cases the total variation distance from the
+# distribution is at most 2e-6: it takes about 10¹¹ draws of one rate to notice it. Above a rate of
+# 10⁴, the steps of w, which is a float32, are larger than that.
 FEW = 10.0
 COUNTED = 35
-LEAST_S = -1.33  # there the result is below 1, at any rate that comes so far
+LEAST_S = -1.33  # at this s, the result is below 1 for every rate that can reach it
 P = (
     -0.013910696, 0.00385308186, -0.00143970606, 0.000261942814, -0.000113298996, 0.000387885049,
     -0.00018722427,
 )  # fmt: skip
 C = (0.333335542, -0.0277973798, 0.00828879125, -0.00229887036, 0.000658060583)
 D = (-0.0197939639, 0.0174892135, -0.0103589434)
-# Beyond this rate noise is less than a unit of the last place.
+# Beyond this rate the noise is less than one unit in the last place.
 SURE = 2.0**106
 
 
@@ -87,11 +87,11 @@ def _poisson() -> Function:
 
 
 def _counted(rate: Expr, share: Expr) -> Expr:
-    """How many numbers k there are with P(N > k) >= share."""
+    """The number of all k with P(N > k) >= share."""
     chances = [ml.exp(-rate)]
     for k in range(1, COUNTED + 1):
         chances.append(chances[-1] * (rate * (1.0 / k)))
-    # from the smallest, so that float32 holds all sums to the last places
+    # Add the smallest chances first, so that float32 sums are precise to the last places.
     beyond = number = ex.const(0.0, dt.float32)
     for chance in reversed(chances[1:]):
         beyond = beyond + chance

@@ -1,4 +1,4 @@
-"""Element types: what a value is made of, how it is stored, and how two of them promote."""
+"""Element types: what their bits mean, how they are stored, and how two of them promote."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class DALIInterpType(enum.IntEnum):
 
 
 def _enum_eq(self: enum.IntEnum, other: object) -> bool:
-    # The upstream enums are another class with the same name; they count as the same value.
+    # Upstream's enums are other classes with the same names; their members count as equal.
     if type(other).__name__ == type(self).__name__:
         return getattr(other, "name", None) == self.name
     return isinstance(other, int) and not isinstance(other, enum.Enum) and int(self) == other
@@ -114,7 +114,7 @@ class DType:
         self.__doc__ = docs
         self.is_float = kind is DType.Kind.float
         self.is_integer = kind in (DType.Kind.signed, DType.Kind.unsigned)
-        # How NumPy holds it: bfloat16 has no NumPy type and lives in 16-bit words.
+        # The NumPy type that stores it; bfloat16 has none and is stored in 16-bit words.
         self.np = np.dtype(_STORAGE.get(self.name, np.int32))
         self._hash = hash(self._key())
 
@@ -243,7 +243,7 @@ def _from_framework(obj: Any) -> DType | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(obj, torch.dtype):
         return _BY_NAME.get(str(obj).removeprefix("torch."))
-    if obj is None:  # which NumPy takes for float64
+    if obj is None:  # np.dtype(None) would be float64
         return None
     try:
         return from_numpy(np.dtype(obj))
@@ -262,7 +262,7 @@ def dtype(*args: Any) -> DType:
         return DType(*args)
     obj = args[0]
     if isinstance(obj, DType):
-        # code compares types by identity: an equal one becomes ours
+        # Our code compares types by identity, so replace an equal type by our object.
         return _CANONICAL.get(obj, obj)
     if isinstance(obj, str):
         return DType.parse(obj)
@@ -289,8 +289,8 @@ def type_id(dtype_like: Any) -> DALIDataType:
 def promote(a: DType, b: DType) -> DType:
     """Result type of arithmetic on two element types.
 
-    The wider of one kind; a float beats any integer; signed with unsigned takes the next wider
-    signed type, and stops at 64 bits.
+    Two types of one kind give the wider one. A float and an integer give the float. A signed and an
+    unsigned type give the next wider signed type, up to 64 bits.
     """
     if a is b or a == b:
         return a
@@ -300,7 +300,7 @@ def promote(a: DType, b: DType) -> DType:
         return a
     if a.is_float or b.is_float:
         if a.is_float and b.is_float:
-            # The two 16-bit formats hold values that the other cannot.
+            # Each of the two 16-bit formats has values that the other cannot represent.
             return float32 if a.bits == b.bits else (a if a.bits > b.bits else b)
         return a if a.is_float else b
     if a.kind is b.kind:

@@ -1,8 +1,8 @@
-"""Scalar expressions: the meaning of an op, printed later as Numba or Triton source.
+"""Scalar expressions: they define what an op computes, and are printed as Numba or Triton source.
 
-An `Expr` is immutable and hash-consed, so equal expressions are one object: common
-subexpressions and cache keys come for free. Arithmetic is exactly typed (no promotion, integers
-wrap, no contraction), which is what makes both back-ends give the same bits.
+An `Expr` is immutable and hash-consed, so equal expressions are one object: common subexpressions
+and cache keys come for free. Arithmetic is exactly typed (no promotion, integers wrap, no
+contraction), so both back-ends give the same bits.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Expr:
     attr: Any
 
     def __new__(cls, op: str, dtype: DType, args: tuple[Expr, ...] = (), attr: Any = None) -> Expr:
-        # repr keeps -0.0 and nan apart from 0.0 and other nans, which == would not
+        # repr distinguishes -0.0 from 0.0 and makes two nans equal; == would do neither.
         tag = repr(attr) if isinstance(attr, float) else attr
         key = (op, dtype.name, args, tag)
         found = _interned.get(key)
         if found is None:
-            with _interning:  # two threads that meet a new expression must get the same object
+            with _interning:  # two threads that make the same expression must get one object
                 found = _interned.get(key)
                 if found is None:
                     found = object.__new__(cls)
@@ -51,8 +51,8 @@ class Expr:
         attr = "" if self.attr is None else f"[{self.attr}]"
         return f"{self.op}{attr}:{self.dtype}" + (f"({inner})" if inner else "")
 
-    # Identity is equality (hash-consing), so the comparison operators are free to build nodes;
-    # `==` stays identity because expressions are dictionary keys: use eq() and ne().
+    # Comparison operators build expressions, except `==` and `!=`: these compare by identity,
+    # because expressions are dictionary keys. Use eq() and ne() to build expressions.
 
     def _binary(self, op: str, other: Expr | Number, dtype: DType | None = None) -> Expr:
         rhs = lift(other, self.dtype)
@@ -123,7 +123,7 @@ class Expr:
 
 
 def const(value: Number, dtype: DType) -> Expr:
-    """A literal of the given type (floats are rounded to it now, so that keys are exact)."""
+    """A literal of the given type; floats are rounded to it here, so that cache keys are exact."""
     if dtype.is_float:
         number: Number = float(value)
         if dtype is not dt.float64:
@@ -136,7 +136,7 @@ def const(value: Number, dtype: DType) -> Expr:
 
 
 def lift(value: Expr | Number, dtype: DType) -> Expr:
-    """`value` as an expression of the type of its neighbour."""
+    """`value` as an expression; a number becomes a constant of the given type."""
     return value if isinstance(value, Expr) else const(value, dtype)
 
 
@@ -169,14 +169,14 @@ At = tuple[int, Expr]  # an output axis, and a position along it
 def fetch(x: Expr, *at: At) -> Expr:
     """The body input `x`, read at computed int32 positions along some axes.
 
-    They must lie inside of the input: nothing checks them.
+    The positions must lie inside of the input: nothing checks them.
     """
     i, pins = x.attr
     return Expr("fetch", x.dtype, tuple(p for _, p in at), (i, pins, tuple(a for a, _ in at)))
 
 
 def extent(x: Expr, axis: int) -> Expr:
-    """Extent of the body input `x` along its dimension that follows output axis `axis`, int32."""
+    """Extent of the body input `x` along its dimension for the output axis `axis`, as int32."""
     return Expr("extent", dt.int32, (), (x.attr[0], axis))
 
 
@@ -184,7 +184,7 @@ def bilinear(x: Expr, y: At, x_: At, fill: Expr | None = None) -> Expr:
     """The body input `x`, interpolated at float32 positions along two axes, as float32.
 
     Whole numbers are pixels. Outside of the input the value is `fill`, or that of the nearest
-    pixel.
+    pixel if there is no `fill`.
     """
     i, pins = x.attr
     args = (y[1], x_[1], *(() if fill is None else (fill,)))
@@ -194,7 +194,7 @@ def bilinear(x: Expr, y: At, x_: At, fill: Expr | None = None) -> Expr:
 def bilinear_of(
     tap: Callable[[Expr, Expr], Expr], y: Expr, x: Expr, h: Expr, w: Expr, fill: Expr | None
 ) -> Expr:
-    """`bilinear`, spelled out: `tap(row, column)` is the float32 value of a pixel."""
+    """`bilinear` written as four taps; `tap(row, column)` is the float32 value of a pixel."""
     rows, fy = (_pair_clamped if fill is None else _pair)(y, h)
     columns, fx = (_pair_clamped if fill is None else _pair)(x, w)
 
@@ -218,25 +218,27 @@ def fma(a: Expr, b: Expr, c: Expr) -> Expr:
 
 RUN_BITS = 8
 RUN = 1 << RUN_BITS
-# A leap of a running sum stops short of a power of two, however the number of steps was rounded.
+# With this factor, a leap of a running sum stops short of the next power of two, however its number
+# of steps is rounded.
 SHORT = 1 - 2**-20
 
 
 def stepped(start: Expr, step: Expr, x: Expr) -> Expr:
-    """start + x * step as a running sum: so many steps, each rounded to float32.
+    """start + x * step as a running sum of `x` steps, each rounded to float32.
 
-    NOTE [running sums] It gathers what rounding leaves over, and a warp must gather the same as
-    upstream. `x` is an int32; the first of every `RUN` positions comes in steps of RUN * step.
-    While such a sum stays between two powers of two, every step adds the same: `step`, rounded to
-    what the last place counts there. (Unless that is a tie, which goes to even: then all but the
-    first do.) So the sum need not be taken step by step, but in leaps from power to power.
+    NOTE [running sums] A running sum accumulates rounding errors, and a warp must accumulate the
+    same ones as upstream. `x` is an int32; the first of every `RUN` positions is reached in steps
+    of RUN * step. While the sum stays between two powers of two, every step adds the same number:
+    `step`, rounded to the value of the last place there. (Unless this is a tie, which rounds to
+    even: then every step but the first adds the same.) So the sum need not be computed step by
+    step, but in leaps from one power of two to the next.
     """
     return Expr("stepped", dt.float32, (start, step, x))
 
 
-Pixels = list[tuple[Expr, Expr]]  # positions that can be read, and whether they are meant
-# NOTE [wild positions] Positions are clamped as floats, to a pixel beyond the border at most; a nan
-# counts as far up and left. So all of them fit an int32, whatever a matrix held.
+Pixels = list[tuple[Expr, Expr]]  # clamped positions, and whether they were inside of the input
+# NOTE [wild positions] Positions are clamped as floats, to at most one pixel beyond the border; nan
+# counts as far up and left. So every position fits into an int32, whatever the matrix contains.
 
 
 def _pair(at: Expr, n: Expr) -> tuple[Pixels, Expr]:
@@ -255,7 +257,7 @@ def _pair(at: Expr, n: Expr) -> tuple[Pixels, Expr]:
 
 
 def _pair_clamped(at: Expr, n: Expr) -> tuple[Pixels, Expr]:
-    """The same for a position clamped to the border: the last two pixels are the last pair."""
+    """Like `_pair` for a position clamped to the border; the last pair is the last two pixels."""
     zero, true = const(0, dt.int32), const(True, dt.bool_)
     last = cast(n - 1, dt.float32)
     at = select(at > 0.0, at, const(0.0, dt.float32))
@@ -268,7 +270,7 @@ def _pair_clamped(at: Expr, n: Expr) -> tuple[Pixels, Expr]:
 
 
 class Function(NamedTuple):
-    """A long part of bodies, of plain operations, that CPU kernels call instead of repeating it."""
+    """A long expression of plain operations that CPU kernels call instead of repeating it."""
 
     name: str
     parameters: tuple[Expr, ...]
@@ -282,12 +284,12 @@ def function(name: str, body: Callable[..., Expr], *dtypes: DType) -> Function:
 
 
 def call(f: Function, *args: Expr) -> Expr:
-    """The result of a function."""
+    """The result of calling a function."""
     return Expr("call", f.result.dtype, args, f)
 
 
 def inlined(root: Expr, memo: dict[Expr, Expr]) -> Expr:
-    """`root` with the operations of functions in the places of their calls."""
+    """`root` with every call replaced by the operations of its function."""
 
     def leaf(e: Expr) -> Expr | None:
         if e.op != "call":
@@ -369,7 +371,7 @@ def cast(x: Expr, to: DType) -> Expr:
 
 
 def wrap(value: Number, to: DType) -> Number:
-    """A Python number brought into the range of an integer type by wrapping around."""
+    """A Python number, wrapped into the range of `to` if that is an integer type."""
     if not to.is_integer:
         return value
     low = int(value) & ((1 << to.bits) - 1)
@@ -377,7 +379,7 @@ def wrap(value: Number, to: DType) -> Number:
 
 
 def bfloat16_bits(value: float) -> int:
-    """The bfloat16 nearest to a number, ties to even, as its 16 bits."""
+    """The 16 bits of the bfloat16 that is nearest to a number; ties round to even."""
     word: int = struct.unpack("I", struct.pack("f", dt.float32.np.type(value)))[0]
     if value != value:
         return (word >> 16) | 0x40
@@ -386,7 +388,7 @@ def bfloat16_bits(value: float) -> int:
 
 def _float32_to_bfloat16(x: Expr) -> Expr:
     word = bits(x, dt.uint32)
-    # round half to even: add 0x7fff, plus one if the bit that stays last is odd
+    # Round half to even: add 0x7fff, plus one if the last bit that stays is odd.
     rounded = (word + 0x7FFF + ((word >> 16) & 1)) >> 16
     quiet_nan = (word >> 16) | 0x40
     is_nan = (word & 0x7FFFFFFF) > 0x7F800000
@@ -394,17 +396,17 @@ def _float32_to_bfloat16(x: Expr) -> Expr:
 
 
 def minimum(a: Expr, b: Expr | Number) -> Expr:
-    """`b` if `a` is nan."""
+    """The smaller one; `b` if one is nan."""
     return select(a < b, a, b)
 
 
 def maximum(a: Expr, b: Expr | Number) -> Expr:
-    """`b` if `a` is nan."""
+    """The larger one; `b` if one is nan."""
     return select(a > b, a, b)
 
 
-# The largest number below one half: adding it instead of 0.5 keeps 0.49999997 from becoming 1,
-# and ties still round up, because the sum 0.5 + 0.49999997 is itself rounded to even, to 1.
+# The largest number below one half. Adding it instead of 0.5 keeps 0.49999997 from becoming 1, and
+# ties still round up, because the sum 0.5 + 0.49999997 itself rounds to even, to 1.
 _BELOW_HALF = {
     dt.float32: struct.unpack("f", struct.pack("I", 0x3EFFFFFF))[0],
     dt.float64: struct.unpack("d", struct.pack("Q", 0x3FDFFFFFFFFFFFFF))[0],
@@ -412,7 +414,7 @@ _BELOW_HALF = {
 
 
 def round_half_away(x: Expr) -> Expr:
-    """Nearest integer as a float; halves go away from zero."""
+    """The nearest integer as a float; halves round away from zero."""
     half = _BELOW_HALF[x.dtype]
     return trunc(x + select(x < 0.0, const(-half, x.dtype), const(half, x.dtype)))
 
@@ -427,9 +429,9 @@ def limits(dtype: DType) -> tuple[int, int]:
 
 
 def convert(x: Expr, to: DType, rounding: str = "away", in_range: bool = False) -> Expr:
-    """Saturating conversion, as ops store their results. `rounding`: away, trunc or even.
+    """Saturating conversion, as for the results of ops. `rounding` is away, trunc or even.
 
-    `in_range`: no value is nan or beyond the limits of `to`, so that none has to be clamped.
+    `in_range`: no value is nan or beyond the limits of `to`, so there is no need to clamp.
     """
     if x.dtype is to:
         return x
@@ -457,24 +459,24 @@ def _int_to_int(x: Expr, to: DType) -> Expr:
 
 def _float_to_int(x: Expr, to: DType, rounding: str, in_range: bool) -> Expr:
     if to is dt.bool_:
-        # rounded first: 0.3 is False, 0.5 is True, nan is True
+        # Round first: 0.3 is False, 0.5 is True, nan is True.
         return ne(_round(x, rounding), 0.0)
     lo, hi = limits(to)
     if to.bits < x.dtype.significand_bits:  # type: ignore[operator]
         return _narrow_float_to_int(x if in_range else _clamped(x, to, lo, hi), to, rounding, lo)
-    # hi is not a float of this type, but hi + 1 is
+    # This float type cannot represent hi, but it can represent hi + 1.
     r = _round(x, rounding)
     inside = select(r < float(hi + 1), r, const(0.0, x.dtype))
     number = cast(select(inside > float(lo), inside, const(0.0, x.dtype)), to)
     number = select(r < float(hi + 1), number, const(hi, to))
-    # what the CPU's own instruction leaves for nan, here and in the narrow case
+    # Here and in the narrow case, nan becomes what the CPU's conversion instruction makes of it.
     at_nan = lo if to.kind is DType.Kind.signed else {dt.uint64: 1 << 63}.get(to, 0)
-    # not (r > lo) holds for the lowest value and for nan
+    # r > lo is false for the lowest value and for nan.
     return select(r > float(lo), number, select(ne(r, r), const(at_nan, to), const(lo, to)))
 
 
 def _clamped(x: Expr, to: DType, lo: int, hi: int) -> Expr:
-    if lo < 0 and to is not dt.int32:  # nan becomes 0, but the lowest int32
+    if lo < 0 and to is not dt.int32:  # nan becomes 0; for int32, the lowest value
         x = select(ne(x, x), const(0.0, x.dtype), x)
     return minimum(maximum(x, float(lo)), float(hi))
 
@@ -482,19 +484,19 @@ def _clamped(x: Expr, to: DType, lo: int, hi: int) -> Expr:
 def _narrow_float_to_int(x: Expr, to: DType, rounding: str, lo: int) -> Expr:
     through = dt.int64 if to is dt.uint32 else dt.int32  # a signed type that holds all values
     if rounding == "away" and lo == 0:
-        # x is not negative, so the conversion's own truncation rounds down
+        # x is not negative, so the truncation of the conversion rounds down.
         return _cut(x + _BELOW_HALF[x.dtype], through, to)
     return cast(cast(_round(x, rounding), through), to)
 
 
 def _cut(x: Expr, through: DType, to: DType) -> Expr:
-    """The integer part of a number within the limits of an unsigned type, and not -0; the attribute
-    says so, for `cut_again`."""
+    """The integer part of a number that is not -0 and lies within the limits of an unsigned type.
+    The attribute "cut" records this for `cut_again`."""
     return Expr("cast", to, (cast(x, through),), "cut")
 
 
 def cut_again(e: Expr) -> Expr | None:
-    """The integer part as a float, where a float is made of an integer that was made of one."""
+    """A conversion float → integer (`_cut`) → float as a truncation; None for anything else."""
     if e.op != "cast" or e.args[0].op != "cast" or e.args[0].attr != "cut":
         return None
     x = e.args[0].args[0].args[0]
@@ -503,7 +505,7 @@ def cut_again(e: Expr) -> Expr | None:
 
 
 def convert_halves(x: Expr, to: DType, even: Expr) -> Expr:
-    """`convert`, but halves become even where `even` holds."""
+    """`convert`, but halves round to even where `even` holds."""
     lo, hi = limits(to)
     if not x.dtype.is_float or lo < 0 or to.bits >= 24 or to is dt.bool_:
         return select(even, convert(x, to, "even"), convert(x, to))
@@ -538,7 +540,10 @@ def walk(roots: Iterator[Expr] | list[Expr] | tuple[Expr, ...]) -> list[Expr]:
 
 
 def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[Expr, Expr]) -> Expr:
-    """`root` with every expression for which `leaf` gives another one replaced."""
+    """`root` with each expression replaced by the one that `leaf` returns for it, if any.
+
+    `memo` maps old expressions to new ones; `leaf` finds its arguments there.
+    """
     for e in walk([root]):
         if e in memo:
             continue
@@ -550,14 +555,14 @@ def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[Expr, Ex
     return memo[root]
 
 
-# Rough cost of one operation, in units of one float add, for the decisions of the planner.
+# Rough cost of one operation in float additions, for the decisions of the planner.
 _COSTLY = {"div": 4, "sqrt": 5, "fmod": 20, "udiv": 10, "urem": 10} | dict.fromkeys(
     ("exp", "log", "sin", "cos", "bilinear", "stepped"), 20
 )
 
 
 def cost(*roots: Expr) -> int:
-    """Estimated arithmetic cost of evaluating expressions once, what they share only once."""
+    """Estimated cost of evaluating expressions once; shared subexpressions count once."""
     return sum(
         cost(e.attr.result) if e.op == "call" else _COSTLY.get(e.op, 1)
         for e in walk(roots)

@@ -1,7 +1,7 @@
-"""NumPy evaluation of expressions: the meaning of the IR, and the oracle of the code generators.
+"""Evaluates expressions with NumPy; this defines the IR, and tests compare generated code with it.
 
 Every operation is done in its own type: integers wrap, floats round once, nothing is contracted.
-A bfloat16 is held as its uint16 bits, a float16 as np.float16.
+A bfloat16 is stored as its uint16 bits, a float16 as np.float16.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Array = np.ndarray[Any, Any]
 
 
 def evaluate(expr: Expr, env: Mapping[Any, Any]) -> Array:
-    """The value of `expr`, where `env` gives the array of each leaf.
+    """The value of `expr`, where `env` maps each leaf to an array.
 
-    Any expression may be given, not only a leaf. The table of a `lookup` is found in `env` under
-    `("table", slot)`.
+    `env` may map other expressions, too, not only leaves. It contains the table of a `lookup` under
+    the key `("table", slot)`.
     """
     return evaluate_all((expr,), env)[0]
 
 
 def evaluate_all(roots: tuple[Expr, ...], env: Mapping[Any, Any]) -> list[Array]:
-    """The values of several expressions, common parts computed once."""
+    """The values of several expressions; common subexpressions are computed once."""
     known: dict[Expr, Array] = {}
     memo: dict[Expr, Expr] = {}
     roots = tuple(inlined(root, memo) for root in roots)
@@ -69,7 +69,7 @@ def _constant(e: Expr) -> Array:
     if e.dtype is dt.bfloat16:
         return np.asarray(bfloat16_bits(e.attr), np.uint16)
     if e.dtype.is_integer:
-        # a literal such as -1 of an unsigned type wraps, as everywhere
+        # A literal such as -1 of an unsigned type wraps, like all integers.
         return np.asarray(int(e.attr) & ((1 << e.dtype.bits) - 1), f"u{e.dtype.bytes}").view(
             e.dtype.np
         )
@@ -103,7 +103,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _libm(name: str) -> Callable[..., Array]:
-    """The C library's own function: NumPy has vector versions that differ in the last bit."""
+    """The function of the C library; NumPy's vector versions differ in the last bit."""
 
     def apply(*args: Array) -> Array:
         single = args[0].dtype == np.float32
@@ -116,7 +116,7 @@ def _libm(name: str) -> Callable[..., Array]:
 
 
 def _fma(a: Array, b: Array, c: Array) -> Array:
-    # the product is exact in float64; the sum is rounded twice, which one in 2^29 results shows
+    # The product is exact in float64; the sum is rounded twice, which changes one in 2^29 results.
     return (a.astype(np.float64) * b + c).astype(np.float32)
 
 

@@ -27,7 +27,7 @@ _HALF, _LOW = np.uint64(32), np.uint64(_MASK)
 
 
 def _rounds(counter: Sequence[Any], key: Sequence[Any], product: Any, add: Any) -> tuple[Any, ...]:
-    """`product(word, constant)` gives the high and low words, `add(word, constant)` wraps."""
+    """Run all rounds with a `product` that returns high and low words, and an `add` that wraps."""
     a, b, c, d = counter
     k, m = key
     for r in range(_ROUNDS):
@@ -40,8 +40,8 @@ def _rounds(counter: Sequence[Any], key: Sequence[Any], product: Any, add: Any) 
 
 
 def block(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:
-    """Four words as Python integers. Written out: every call of a random op runs it twice or more,
-    and the closures of `_rounds` made it half as fast."""
+    """Four words as Python integers. The rounds are written out here: every call of a random op
+    runs this at least twice, and with the closures of `_rounds` it was half as fast."""
     a, b, c, d = counter
     k, m = key
     for _ in range(_ROUNDS):
@@ -57,8 +57,8 @@ def blocks(counter: Sequence[Array | int], key: Sequence[int]) -> tuple[Array, .
     shape = np.broadcast_shapes(*(np.shape(w) for w in counter))
     words = np.empty((4, *shape), np.uint64)
     for k, word in enumerate(counter):
-        words[k, ...] = np.asarray(word).astype(np.uint32)  # as it wraps around
-    # both products at once: few steps over little data, of which each costs a call
+        words[k, ...] = np.asarray(word).astype(np.uint32)  # words wrap around
+    # Compute both products at once: with little data, the number of NumPy calls sets the time.
     first, second = words.reshape(4, -1)[0::2], words.reshape(4, -1)[1::2]
     k, m = key
     for _ in range(_ROUNDS):
@@ -78,7 +78,7 @@ def philox(counter: Sequence[Expr], key: Sequence[Expr]) -> tuple[Expr, ...]:
 
 @memoized(2)
 def _pair(first: int) -> ex.Function:
-    """Two of the words as one, the first in the low bits. LLVM computes both pairs together."""
+    """Two words as one, the first in the low bits. LLVM computes both pairs together."""
 
     def body(*words: Expr) -> Expr:
         low, high = _spelled_out(words[:4], words[4:])[first : first + 2]

@@ -1,4 +1,4 @@
-"""Rewrites of expressions that make kernels shorter and change no bit."""
+"""Rewrites of expressions that make kernels shorter without changing any bit of the results."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from .expr import Expr, const, cut_again, rewrite
 
 
 def fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
-    """Decides tests on constants now, so that no kernel makes them; None if there are none.
+    """The result of a test on constants, so that no kernel makes the test; None if `e` is no test.
 
-    `memo` holds what the arguments of `e` have become.
+    `memo` maps the arguments of `e` to their rewritten forms.
     """
     args = [memo[a] for a in e.args]
     if e.op == "eq" and all(a.op == "const" for a in args):
@@ -26,7 +26,7 @@ def fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
 
 
 def without_detours(value: Expr) -> Expr:
-    """Floats that become integers and floats again stay floats."""
+    """Replace conversions from float to integer and back by a truncation of the float."""
     memo: dict[Expr, Expr] = {}
 
     def leaf(e: Expr) -> Expr | None:

@@ -1,7 +1,7 @@
-"""SeparableSum: a value interpolated along up to three dimensions, each by itself.
+"""SeparableSum: the core that interpolates along up to three dimensions, one after the other.
 
-It is a weighted sum over a few neighbours (taps) along one dimension of sums along the next, in an
-order told by the table. The table also tells which neighbours, and with what weights (taps.py).
+It computes a weighted sum over a few neighbours (taps) along one dimension of sums along the next.
+The table gives the order of the dimensions, the neighbours and their weights (taps.py).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from ..gpu.cores import GpuCore
     from .spec import KernelSpec
 
-# What the table tells of each dimension.
+# The columns of each dimension in the table.
 TAPS = ("step", "at", "n", "in", *CELLS)
 _READ = {"table": "i64", "step": "index", "at": "index", "nearest": "index"} | dict.fromkeys(
     ("origin", "scale", "stretch"), "f32"
 )
 
-# Finding the weight and the pixel of a tap: arithmetic in `_tap_weight` of gpu/separable.py.
+# Operations to find the weight and the pixel of a tap: `_tap_weight` in kernels/gpu/separable.py.
 TAP_OPERATIONS = 16
 
 
 @dataclass(frozen=True)
 class SeparableSum(Core):
-    """See above."""
+    """Weighted sums over taps; see the module docstring."""
 
     def columns(self) -> dict[Column, str]:
         return {

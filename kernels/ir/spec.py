@@ -1,8 +1,8 @@
-"""KernelSpec: all that a code generator may see of a fused group.
+"""KernelSpec: everything that a code generator may know about a fused group.
 
-Both back-ends read one table of int64 rows, one row per sample: extents, addresses, strides,
+Both back-ends read one table of int64, with one row per sample: extents, addresses, strides,
 window bounds. Everything that depends on a size or an argument is in the table, so a new image
-size, batch size or argument value never changes the spec, and never compiles anything.
+size, batch size or argument value never changes the spec, and never causes compilation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Access:
     dtype: DType
     strides: tuple[int | None, ...]
     guarded: bool = False  # read only where a window allows it
-    likely: tuple[int | None, ...] = ()  # strides if nothing is mirrored or stepped over
+    likely: tuple[int | None, ...] = ()  # the strides if no axis is mirrored or has steps
 
     @property
     def is_scalar(self) -> bool:
@@ -33,7 +33,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Index:
-    """The position `step * o[axis] + offset`; plain `o[axis]` if identity."""
+    """The position `step * o[axis] + offset`, or just `o[axis]` if `identity`."""
 
     axis: int | None
     identity: bool
@@ -41,16 +41,16 @@ class Index:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """Loops over an output domain; each point computes `values` and stores them."""
+    """A kernel that loops over its output, computes `values` at each point and stores them."""
 
     ops: tuple[str, ...]
-    extents: tuple[int | None, ...]  # a number: a small static axis, unrolled
+    extents: tuple[int | None, ...]  # a number for a small static axis, which is unrolled
     loads: tuple[Access, ...]
     stores: tuple[Access, ...]
     values: tuple[Expr, ...]
     windows: tuple[tuple[int, ...], ...] = ()  # axes tested by each window
     indices: tuple[Index, ...] = ()
-    core: Core | None = None  # what a `core` leaf stands for
+    core: Core | None = None  # computes the value of a `core` leaf
     is_tabulated: bool = False  # see tabulate.py
 
     @property
@@ -59,12 +59,12 @@ class KernelSpec:
 
     @property
     def chain(self) -> str:
-        """The ops, for people: one that consists of several nodes is named once."""
+        """The ops in readable form; an op that consists of several nodes is named once."""
         return " → ".join(op for op, _ in groupby(self.ops))
 
     @cached_property
     def loop_axes(self) -> tuple[int, ...]:
-        """Axes that become loops, outermost first; those that the core follows innermost."""
+        """Axes that become loops, outermost first; axes that the core follows are innermost."""
         axes = [a for a, n in enumerate(self.extents) if n is None]
         followed = [a for a in self.core.axes if a is not None] if self.core else []
         return (*(a for a in axes if a not in followed), *followed)
@@ -78,7 +78,7 @@ class KernelSpec:
 
     @cached_property
     def columns(self) -> dict[Column, int]:
-        """Place of each run-time number in a row of the table."""
+        """The column of each run-time number in the table."""
         names: list[Column] = [("n", a) for a in self.loop_axes]
         for kind, accesses in (("out", self.stores), ("in", self.loads)):
             for k, access in enumerate(accesses):
@@ -131,7 +131,7 @@ class KernelSpec:
         return tuple((a, k) for a, k in point.items() if strides[a] != 0)
 
     def _lane(self, e: Expr, args: tuple[Expr, ...], pinned: tuple[tuple[int, int], ...]) -> Expr:
-        """Channels that lie side by side are interpolated together: one of the lanes of that."""
+        """One lane of a bilinear read; channels that lie side by side are read together."""
         strides = self.loads[e.attr].strides
         if len(pinned) == 1 and strides[pinned[0][0]] == 1:
             axis, lane = pinned[0]
@@ -142,8 +142,8 @@ class KernelSpec:
 
     @cached_property
     def has_whole_lines(self) -> bool:
-        """Whether every bilinear value is of one element (or pixel) along the innermost loop, so
-        that a line of it can be interpolated at once."""
+        """Whether bilinear reads depend on the innermost loop only through their positions, so that
+        a whole line can be interpolated at once."""
         inner = self.loop_axes[-1:]
         slots = {e.attr for e in walk(self.values) if e.op == "bilinear"}
         return not any(self.loads[slot].strides[a] != 0 for slot in slots for a in inner)
@@ -155,7 +155,7 @@ class KernelSpec:
         return tuple(self.loads[e.attr] for e in walk([self.core.value]) if e.op == "load")
 
     def depth(self, e: Expr, depths: dict[Expr, int]) -> int:
-        """How many loops (from outside) a pinned expression depends on."""
+        """How many loops, counted from outside, a pinned expression depends on."""
         own = 0
         if e.op in ("load", "fetch", "bilinear"):
             access = self.loads[e.attr[0]]

@@ -1,4 +1,7 @@
-"""Functions of one byte: evaluated 256 times per sample, then looked up. Exact, often faster."""
+"""Finds kernels that compute functions of one byte, to look them up in tables of 256 entries.
+
+Each table is computed once per sample, so results are exact; lookups are often faster.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,17 @@ from .expr import Expr, cost, walk
 from .rewrites import without_detours
 from .spec import KernelSpec
 
-# A chain cheaper than this many operations vectorises better than a lookup does (bench/tabulate.py,
-# ns computed / looked up: cost 9: 0.20 / 0.42, cost 17: 0.44 / 0.37, cost 33: 1.4 / 0.39).
+# A chain that costs less than this is faster vectorised than looked up (bench/tabulate.py, ns
+# computed / looked up: cost 9: 0.20 / 0.42, cost 17: 0.44 / 0.37, cost 33: 1.4 / 0.39).
 TABLE_MIN_COST = 24
 MAX_TABLES = 8  # one for each stored value
 _COMPUTED = ("fetch", "bilinear", "lane", "core")
 
 
 def tabulated(spec: KernelSpec) -> KernelSpec:
-    """The spec, marked if everything that it stores should be looked up.
+    """The spec, marked if all its stored values should be looked up.
 
-    That is so if each stored value varies with one 8-bit load only, and is dear to compute.
+    They should if each varies with one 8-bit load only and is expensive to compute.
     """
     values = [without_detours(v) for p in spec.static_points for v in spec.at_point(p)]
     depths: dict[Expr, int] = {}
@@ -35,7 +38,7 @@ def tabulated(spec: KernelSpec) -> KernelSpec:
 
 
 def byte_loads(values: Sequence[Expr], depths: Mapping[Expr, int]) -> list[Expr] | None:
-    """For each value, the one 8-bit load that it varies with; None if one varies otherwise."""
+    """For each value, the only 8-bit load that it varies with; None if a value varies otherwise."""
     found: list[Expr] = []
     for value in values:
         varying = [e for e in walk([value]) if not e.args and depths[e] > 0]

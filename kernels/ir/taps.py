@@ -1,12 +1,12 @@
-"""Filter taps of a separable interpolation: which neighbours, with what weights.
+"""Filter taps of a separable interpolation: which neighbours it reads, and their weights.
 
 Output `i` of a dimension lies at `s = f32(i) * scale + origin` of the input, counted from pixel
 `base`; its taps are the `count` pixels from `base + ceil(s)` on. The weight of a tap is the filter
-at its distance, read from a table between whose entries we interpolate, and divided by the sum of
-all; taps beyond a border count for the border pixel. The nearest pixel is `floor(s)` with
-`s = (f32(i) + 0.5) * scale + origin` along the innermost axis; along others `s` is summed up step
-by step (NEAREST_SUM), with a rounding error that decides ties. All of it in float32, as written
-here: then weights and choices equal upstream's (tests/reference/resample.py).
+at its distance, interpolated between the entries of a table, and divided by the sum of all weights.
+Taps beyond a border read the border pixel. The nearest pixel is `floor(s)` with
+`s = (f32(i) + 0.5) * scale + origin` along the innermost axis; along other axes `s` is summed up
+step by step (NEAREST_SUM), and its rounding error decides ties. Everything is computed in float32
+as written here, so that weights and choices equal upstream's (tests/reference/resample.py).
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ BASE_RADIUS = np.array([0.5, 1, 1, 2, 3, 0.5], np.float32)  # unstretched, by ki
 KNOTS = 32  # table entries per pixel of the wider filters
 
 
-# What the table of a kernel tells of each dimension, besides extents and positions; floats as bits.
+# Columns of each dimension in a kernel's table, besides extents and positions; floats as bits.
 CELLS = ("count", "nearest", "base", "table", "origin", "scale", "stretch", "turn")
 
 
 class Taps(NamedTuple):
-    """Taps of one dimension, per sample; see above."""
+    """The taps of one dimension, per sample; see the module docstring."""
 
     origin: Array  # float32
     scale: Array  # float32
     stretch: Array  # float32: table entries per pixel
-    count: Array  # type: ignore[assignment]  # int64; hides a method of tuples
+    count: Array  # type: ignore[assignment]  # int64; hides `tuple.count`
     kind: Array  # int64
     base: Array  # int64
-    turn: Array  # int64: the sums along this dimension are taken after those of a smaller number
-    cells: Array  # int64 [samples, len(CELLS)]: all of it, as a kernel's table holds it
+    turn: Array  # int64: dimensions with smaller numbers are summed first
+    cells: Array  # int64 [samples, len(CELLS)]: all of the above, as columns of a kernel's table
 
 
 def _tables() -> tuple[Array, ...]:
@@ -58,9 +58,9 @@ def _tables() -> tuple[Array, ...]:
 
 
 def _sinc(x: Array) -> Array:
-    """In float32, with the C library's sine: then the bits equal upstream's."""
+    """sin(πx) / πx in float32, with the C library's sine so that the bits equal upstream's."""
     angle = (x.astype(np.float64) * np.pi).astype(np.float32)
-    sine: Any = math.sin  # on other systems, perhaps with another last bit
+    sine: Any = math.sin  # for systems without this C library; the last bit may differ
     with suppress(OSError):
         sine = ctypes.CDLL("libm.so.6").sinf
         sine.restype, sine.argtypes = ctypes.c_float, [ctypes.c_float]
@@ -70,7 +70,7 @@ def _sinc(x: Array) -> Array:
 
 def cells(origin: Array, scale: Array, stretch: Array, count: Array, kind: Array, base: Array,
           turn: Array) -> Array:  # fmt: skip
-    """CELLS for each of these numbers. The filter's table is counted in bytes from the first."""
+    """The columns CELLS of these numbers; a filter's table is a byte offset from the first one."""
     result = np.empty((*count.shape, len(CELLS)), np.int64)
     result[..., 0], result[..., 2], result[..., 7] = count, base, turn
     result[..., 1] = _NEAREST[kind]
@@ -80,12 +80,12 @@ def cells(origin: Array, scale: Array, stretch: Array, count: Array, kind: Array
     return result
 
 
-_NEAREST = np.array([1, 0, 0, 0, 0, 2])  # by kind: how positions of nearest pixels are found
+_NEAREST = np.array([1, 0, 0, 0, 0, 2])  # by kind: how the nearest pixel is found; 0: it is not
 
 
-@once  # kernels get its address
+@once  # kernels use its address
 def filter_tables() -> tuple[Array, Array]:
-    """(all tables in one float32 array, where each begins); each ends in as many zeros again."""
+    """(all tables in one float32 array, start of each); more zeros than entries follow each."""
     parts = [np.concatenate([t, np.zeros(len(t) + 2)]) for t in _tables()]
     starts = np.cumsum([0, *(len(p) for p in parts[:-1])])
     return np.concatenate(parts).astype(np.float32), starts

@@ -1,4 +1,4 @@
-"""Mathematical functions as expressions, made of arithmetic, comparisons and bit operations only.
+"""Mathematical functions as expressions of only arithmetic, comparisons and bit operations.
 
 NOTE [one formula, two back-ends] The IR is exactly typed and never contracted, so these formulas
 give the same bits from Numba and from Triton, and both stay close to the C library's values. The
@@ -9,8 +9,8 @@ them; all others are formulas, within 0.5 to 2.5 ulp.
 
 NOTE [what vectorises] AVX2 has no conversion between 64-bit integers and floats, no 64-bit
 arithmetic shift and no 64-bit multiplication. It has 64-bit add, and, or, and logical shifts, and
-adding 1.5 * 2**52 leaves an integer in the low bits of a float. Nothing else is used on the way of
-the float32 functions, and no branches: special values are selected at the end.
+adding 1.5 * 2**52 leaves an integer in the low bits of a float. The float32 functions use nothing
+else, and no branches: special values are selected at the end.
 """
 
 from __future__ import annotations

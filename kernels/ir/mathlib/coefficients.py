@@ -1,6 +1,6 @@
 """Coefficients of the polynomials, and constants in two parts.
 
-They are our own fits: tests/codegen/fit_mathlib.py prints them.
+The coefficients are our own fits, which tests/codegen/fit_mathlib.py prints.
 """
 
 from __future__ import annotations

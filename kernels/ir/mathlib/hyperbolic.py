@@ -29,7 +29,7 @@ def _log_near(w: Expr, c: Expr, double: bool, raise_by: Expr | None = None) -> E
     f = m - 1.0
     s = f / (f + 2.0)
     z = s * s
-    # 2s = f - s f keeps f, which is exact, as the leading term
+    # Because 2s = f - s f, the leading term is f, which is exact.
     small = s * (f - z * polynomial(z, co.LOG_DOUBLE)) - (k * co.LN2_SPLIT[1] + c / w)
     return k * co.LN2_SPLIT[0] + (f - small)
 
@@ -47,7 +47,7 @@ def sinh(x: Expr) -> Expr:
     double = x.dtype is dt.float64
     a = clamp(cast(fabs(x), dt.float64), 0.0, 711.0)
     magic, q = exp_parts(a, double)
-    # an eighth of expm1(a): the largest results are finite where exp(a) is not
+    # Compute an eighth of expm1(a), because the largest results are finite where exp(a) is not.
     s = power_of_two(magic, -3)
     h = (s - 0.125) + s * q
     value = (h + h / (h * 8.0 + 1.0)) * 4.0

@@ -1,4 +1,4 @@
-"""C's integer operations, for every operand: division, remainder, power and shifts."""
+"""C's integer operations, defined for every operand: division, remainder, power and shifts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _unsigned(dtype: DType) -> DType:
 
 
 def _magnitude(x: Expr) -> Expr:
-    """|x| as unsigned, which also holds that of the lowest value."""
+    """|x| as an unsigned integer, which can also hold that of the lowest value."""
     word = bits(x, _unsigned(x.dtype))
     return select(x < 0, 0 - word, word) if limits(x.dtype)[0] else x
 
@@ -25,8 +25,8 @@ def idiv(a: Expr, b: Expr) -> Expr:
     zero, one = const(0, a.dtype), const(1, a.dtype)
     divisor = select(eq(b, 0), one, b)
     if a.dtype.bits <= 32:
-        # A correctly rounded quotient never reaches the next integer, as that is at least 1 / a
-        # away (relatively); a float division has a vector instruction, an integer division none.
+        # A correctly rounded quotient never reaches the next integer, which is at least 1 / a away
+        # (relatively). Float division has a vector instruction, integer division does not.
         wide = dt.float32 if a.dtype.bits <= 16 else dt.float64
         q = _wrap_whole(trunc(cast(a, wide) / cast(divisor, wide)), a.dtype)
     else:
@@ -37,25 +37,25 @@ def idiv(a: Expr, b: Expr) -> Expr:
 
 
 def _wrap_whole(q: Expr, to: DType) -> Expr:
-    """A whole float of at most 33 bits as an integer: wraps, as MIN / -1 is out of range."""
+    """A whole float of at most 33 bits as an integer; it wraps, as MIN / -1 is out of range."""
     if q.dtype is dt.float32:
         return cast(cast(q, dt.int32), to)
     return cast(bits(q + MAGIC, dt.uint64), to)
 
 
 def irem(a: Expr, b: Expr) -> Expr:
-    """C's a % b: the sign of `a`; MIN % -1 is 0, a % 0 is 0."""
+    """C's a % b: it has the sign of `a`; MIN % -1 is 0, a % 0 is 0."""
     return select(eq(b, 0), const(0, a.dtype), a - idiv(a, b) * b)
 
 
 def ipow(base: Expr, exponent: Expr) -> Expr:
     """base ** exponent modulo 2**bits; 0 for a negative exponent, whatever the base.
 
-    NOTE [powers modulo 2**n] The low 5 (of 64-bit types: 6) bits of the exponent are squared and
-    multiplied. An even base raised to more is 0. For an odd base, base**(2**L) = 1 + 2**(L+2) w,
-    and the binomial series of (1 + 2**(L+2) w)**E ends when 2**n divides its terms. Its factors
-    (E - j + 1) / j are 2-adic integers here: the even part of j divides a power of two, the odd
-    part has an inverse. That is 65 operations where squaring 64 times would be 320.
+    NOTE [powers modulo 2**n] Squaring and multiplying covers the low 5 bits of the exponent (6 for
+    64-bit types). An even base with a larger exponent gives 0. For an odd base, base**(2**L) =
+    1 + 2**(L+2) w, and the binomial series of (1 + 2**(L+2) w)**E ends when 2**n divides its terms.
+    Its factors (E - j + 1) / j are 2-adic integers here: the even part of j divides a power of two,
+    and the odd part has an inverse. This takes 65 operations; squaring 64 times would take 320.
     """
     result = base.dtype
     wide = dt.uint64 if result.bits == 64 else dt.uint32
@@ -95,13 +95,13 @@ def _twos_in_factorial(j: int) -> int:
 
 
 def shift_left(x: Expr, amount: Expr) -> Expr:
-    """As C on x86: of at least 32 bits, the amount modulo the width, wrapped back."""
+    """Like C on x86: computed in at least 32 bits, by the amount modulo the width, then wrapped."""
     wide, by = _shift_operands(x, amount)
     return cast(wide << by, x.dtype)
 
 
 def shift_right(x: Expr, amount: Expr) -> Expr:
-    """Arithmetic for signed types; see `shift_left`."""
+    """Like `shift_left`; the shift is arithmetic for signed types."""
     wide, by = _shift_operands(x, amount)
     return cast(wide >> by, x.dtype)
 

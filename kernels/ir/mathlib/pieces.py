@@ -1,4 +1,4 @@
-"""What the formulas are made of: polynomials, signs, exponents, sums and products in two parts."""
+"""Building blocks of the formulas: polynomials, signs, exponents, exact sums and products."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def f64(value: float) -> Expr:
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Estrin's scheme, pairs of pairs; the coefficients start with the constant.
+    """Estrin's scheme (pairs of pairs); the coefficients start with the constant.
 
-    Without fma, latency is what bounds the loops: 10 % faster in pow than Horner's chain.
+    Without fma, latency bounds the loops: in pow, this is 10 % faster than Horner's scheme.
     """
     terms = [f64(c) for c in coefficients]
     while len(terms) > 1:
@@ -35,7 +35,7 @@ def clamp(x: Expr, lo: float, hi: float) -> Expr:
 
 
 def sign_bit(x: Expr) -> Expr:
-    """The sign of `x` alone, in an unsigned word."""
+    """Only the sign bit of `x`, in an unsigned word."""
     word = dt.uint32 if x.dtype is dt.float32 else dt.uint64
     return bits(x, word) & (1 << (word.bits - 1))
 
@@ -45,11 +45,11 @@ def flip_sign(x: Expr, sign: Expr) -> Expr:
 
 
 def is_negative(x: Expr) -> Expr:
-    """Also true of -0."""
+    """Whether the sign bit is set; also true for -0."""
     return ne(sign_bit(x), 0)
 
 
-MAGIC = 1.5 * 2.0**52  # x + MAGIC rounds x to an integer, which then stands in the low bits
+MAGIC = 1.5 * 2.0**52  # x + MAGIC rounds x to an integer, which is then in the low bits
 
 
 def power_of_two(n_magic: Expr, shift: int = 0) -> Expr:
@@ -58,19 +58,19 @@ def power_of_two(n_magic: Expr, shift: int = 0) -> Expr:
 
 
 def scale(x: Expr, n: Expr) -> Expr:
-    """x * 2**n for whole n within ±1100, rounded once: in two steps, as 2**n may be no number."""
+    """x * 2**n for whole n within ±1100, rounded once; in two steps, as 2**n may overflow."""
     half = (n * 0.5 + MAGIC) - MAGIC
     return x * power_of_two(half + MAGIC) * power_of_two(n - half + MAGIC)
 
 
 def _split(x: Expr) -> tuple[Expr, Expr]:
-    """High 26 bits and the rest: products of such halves are exact."""
+    """The high 26 bits and the rest; products of such halves are exact."""
     hi = bits(bits(x, dt.uint64) & 0xFFFFFFFFF8000000, dt.float64)
     return hi, x - hi
 
 
 def exact_product(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """a * b and its rounding error (Dekker's product; the IR has no fma)."""
+    """a * b and its rounding error (Dekker's product; the IR has no float64 fma)."""
     p = a * b
     ah, al = _split(a)
     bh, bl = _split(b)
@@ -87,12 +87,12 @@ def exponent_and_mantissa(a: Expr) -> tuple[Expr, Expr]:
     """k and m with a = 2**k * m and m within [√½, √2), for a positive normal float64."""
     low = 0x3FE6A09E00000000  # √½, cut to its upper bits
     word = bits(a, dt.uint64) + (0x3FF0000000000000 - low)
-    # the exponent as the low bits of 2**52 is a float without a conversion
+    # Put into the low bits of 2**52, the exponent becomes a float without a conversion.
     k = bits((word >> 52) | 0x4330000000000000, dt.float64) - (2.0**52 + 1023)
     return k, bits((word & 0x000FFFFFFFFFFFFF) + low, dt.float64)
 
 
 def normalise(a: Expr) -> tuple[Expr, Expr]:
-    """`a` and the power of two by which it was raised to be a normal number."""
+    """`a` multiplied by a power of two so that it is a normal number, and that power's exponent."""
     tiny = a < 2.0**-1022
     return select(tiny, a * 2.0**54, a), select(tiny, f64(54.0), f64(0.0))

@@ -1,6 +1,6 @@
 """Exponentials, logarithms, powers and roots.
 
-First the cores: float64 in and out, to the precision of their coefficients.
+The inner functions come first: float64 in and out, as precise as their coefficients.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def log2_single(a: Expr) -> Expr:
 
 
 def log2_pair(a: Expr) -> tuple[Expr, Expr]:
-    """log2 of a positive finite number as a sum of two, good to 2**-64.
+    """log2 of a positive finite number as a sum of two numbers, precise to 2**-64.
 
-    The same series as in `log2_single`; its first two terms in twice the precision.
+    The series is that of `log2_single`; its first two terms have twice the precision.
     """
     a, raised = normalise(a)
     k, m = exponent_and_mantissa(a)
@@ -66,7 +66,7 @@ def exp2_single(z: Expr) -> Expr:
 
 
 def exp2_pair(z: Expr, z_lo: Expr | None = None) -> Expr:
-    """2**(z + z_lo) for |z| <= 1100, with one rounding worth mentioning."""
+    """2**(z + z_lo) for |z| <= 1100, with only one significant rounding error."""
     n = (z + MAGIC) - MAGIC
     r = z - n
     t, t_lo = exact_product(r, f64(co.LN2[0]))
@@ -94,7 +94,7 @@ def exp_parts(x: Expr, double: bool) -> tuple[Expr, Expr]:
 
 
 def rsqrt(x: Expr) -> Expr:
-    """1 / sqrt(x), two rounded operations."""
+    """1 / sqrt(x), as two rounded operations."""
     return 1.0 / sqrt(x)
 
 
@@ -141,15 +141,15 @@ def log10(x: Expr) -> Expr:
 def pow(x: Expr, y: Expr | Number) -> Expr:
     """C's pow.
 
-    What depends on `y` alone is made a number or a mask, not a condition: it is then computed
-    outside of the loop over x, and stays out of the vector masks inside.
+    Everything that depends on `y` alone becomes a number or a mask, not a condition: then it is
+    computed outside of the loop over x, and stays out of the vector masks inside.
     """
     if not isinstance(y, Expr):
         y = const(y, x.dtype)
     word, number = _WORDS[x.dtype]
     zero, one, inf, nan = (const(v, x.dtype) for v in (0.0, 1.0, INF, NAN))
     y_is_0, y_is_nan = eq(y, 0.0), ne(y, y)
-    # no infinite exponent: 1**inf is 1, and 0 * huge is not nan
+    # Bound the exponent, because 1**inf is 1: log2(1) times a huge number is 0, times inf is nan.
     bounded = clamp(cast(select(y_is_nan, zero, y), dt.float64), -(2.0**70), 2.0**70)
     a = fabs(x)
     core = _pow_single if x.dtype is dt.float32 else _pow_double
@@ -181,7 +181,7 @@ def _pow_single(a: Expr, y: Expr) -> Expr:
     z = clamp(y * k + (y * s) * polynomial(s * s, co.LOG2_SINGLE), -160.0, 160.0)
     n = unary("rint", z)
     p = polynomial(z - n, (1.0, *co.EXP2_POW))
-    # z is never nan, so the exponent may simply be added to that of p
+    # z is never nan, so n can simply be added to the exponent of p.
     return bits(bits(p, dt.uint64) + (bits(n + MAGIC, dt.uint64) << 52), dt.float64)
 
 
@@ -189,7 +189,7 @@ def _pow_double(a: Expr, y: Expr) -> Expr:
     log, log_lo = log2_pair(a)
     p, p_lo = exact_product(y, log)
     z, z_lo = exact_sum(p, p_lo + y * log_lo)
-    # far outside of the range of results, even the low part is large
+    # Far outside of the range of results even the low part is large, so drop it.
     z_lo = select(fabs(z) < 1100.0, z_lo, f64(0.0))
     return exp2_pair(clamp(z, -1100.0, 1100.0), z_lo)
 
@@ -197,13 +197,13 @@ def _pow_double(a: Expr, y: Expr) -> Expr:
 def cbrt(x: Expr) -> Expr:
     if x.dtype is dt.float32:
         third = log2_single(cast(fabs(x), dt.float64)) * (1.0 / 3.0)
-        # 0 and inf have the exponents -1023 and 1024 there, so they come out right
+        # log2_single sees 0 and inf as exponents -1023 and 1024, so their results are right.
         root = cast(exp2_single(clamp(third, -160.0, 160.0)), dt.float32)
         return select(ne(x, x), x, flip_sign(root, sign_bit(x)))
     a, raised = normalise(fabs(x))
     magic, q = exp_parts(log2_single(a) * (co.LN2[0] / 3.0), double=False)
     near = (q + 1.0) * power_of_two(magic)
-    # t has 17 bits, so its cube is exact; a - t³ = (∛a - t)(∛a² + t ∛a + t²)
+    # t has 17 bits, so its cube is exact, and a - t³ = (∛a - t)(∛a² + t ∛a + t²).
     t = bits(bits(near, dt.uint64) & 0xFFFFFFF000000000, dt.float64)
     root = t + (a - t * t * t) / (near * near + t * near + t * t)
     root = root * select(eq(raised, 0.0), f64(1.0), f64(2.0**-18))

@@ -1,6 +1,6 @@
-"""Sine & co. and their inverses.
+"""Trigonometric functions and their inverses.
 
-First the cores: float64 in and out, to the precision of their coefficients.
+The inner functions come first: float64 in and out, as precise as their coefficients.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _asin_parts(a: Expr, double: bool) -> tuple[Expr, Expr]:
 def _quadrants(a: Expr) -> tuple[Expr, Expr]:
     """(n, r) with a = (n + r) π/2, n as low bits of a word, |r| <= ½, for a float32 a >= 0.
 
-    Exact for every float32: 2**(24 j) * 2/π modulo 4 stands in three parts for j = 0 … 4, so
-    short that the first two products have no rounding error, which leaves r with 2**-61.
+    Works for every float32: the table has 2**(24 j) * 2/π modulo 4 in three parts for j = 0 … 4, so
+    short that the first two products have no rounding error. The error of r is 2**-61.
     """
     bounds = [2.0 ** (48 + 24 * j) for j in range(4)]
 
@@ -63,12 +63,12 @@ def _quadrants(a: Expr) -> tuple[Expr, Expr]:
 
 
 # NOTE [the C library's last bit] float32 sin and cos are up to 0.56 ulp off, not 0.5, on purpose:
-# upstream's are those of the C library, and where colours nearly cancel (`hue`), one unit is more
-# than 1e-6 of the result. glibc 2.36 errs like the best polynomials of degree 7 (sin) and 8 (cos)
-# that start with x and 1. There is only one of each, so Remez' exchange finds the same ones. Of all
-# 2**31 finite |x|, 6 sines and 8 cosines then differ (tests/codegen/compare_libm.py), all of
-# |x| > 11; with sharper polynomials it is 1 % of them. tan keeps the sharper ones: the C library's
-# is another algorithm.
+# upstream uses those of the C library, and where colours nearly cancel (`hue`), one unit is more
+# than 1e-6 of the result. glibc 2.36 has the errors of the best polynomials of degree 7 (sin) and
+# 8 (cos) that start with x and 1. There is only one of each, so Remez' exchange finds the same
+# ones. Of all 2**31 finite |x|, 6 sines and 8 cosines then differ (tests/codegen/compare_libm.py),
+# all with |x| > 11; with more precise polynomials, 1 % of all differ. tan keeps the more precise
+# ones, because the C library computes it by another algorithm.
 
 
 def _sin_cos_quadrant(r: Expr, sin: Sequence[float], cos: Sequence[float]) -> tuple[Expr, Expr]:
@@ -139,7 +139,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
     double = x.dtype is dt.float64
     a, b = cast(fabs(y), dt.float64), cast(fabs(x), dt.float64)
     if double:
-        # away from overflow of a + b, and from the coarse ratios of denormals
+        # Scale to avoid overflow of a + b and the coarse ratios of denormals.
         larger = select(a > b, a, b)
         scale = select(larger > 2.0**1000, f64(2.0**-4), f64(1.0))
         scale = select(larger < 2.0**-900, f64(2.0**100), scale)
