@@ -94,3 +94,8 @@ class Shapes:
                 dense,
             )
         return found
+
+
+def within(values: Array, highest: Array) -> Array:
+    """Positions clamped to 0 … highest. np.clip takes three times as long for short arrays."""
+    return np.minimum(np.maximum(values, 0), highest)

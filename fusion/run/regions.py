@@ -15,7 +15,7 @@ from ...kernels.common.memo import memoized
 from ...kernels.ir.expr import walk
 from ...kernels.ir.spec import KernelSpec
 from ..graph.node import Node
-from ..graph.shapes import Array, Shapes
+from ..graph.shapes import Array, Shapes, within
 from ..graph.storage import Storage
 from ..kinds.base import Term
 from ..plan.lowering import Recipe
@@ -81,7 +81,7 @@ def _region(
                 first, last = _span(binder, spec, recipe, terms[d])
                 low[:, d] = np.minimum(low[:, d], first)
                 high[:, d] = np.maximum(high[:, d], last + 1)
-    low = _within(low, np.maximum(extents - 1, 0))
+    low = within(low, np.maximum(extents - 1, 0))
     size = np.minimum(np.maximum(high, np.minimum(low + 1, extents)), extents) - low
     if size.prod(axis=1).sum() > (1 - MIN_SPARED) * extents.prod(axis=1).sum():
         return None
@@ -113,8 +113,3 @@ def _span(binder: Binder, spec: KernelSpec, recipe: Recipe, term: Term) -> tuple
     step, offset = binder.numbers(term)
     ends = step * begin + offset, step * end + offset
     return np.minimum(*ends), np.maximum(*ends)
-
-
-def _within(values: Array, highest: Array) -> Array:
-    # np.clip takes three times as long for short arrays
-    return np.minimum(np.maximum(values, 0), highest)
