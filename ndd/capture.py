@@ -1,6 +1,6 @@
 """Capture mode of upstream: accepted, and not needed.
 
-Calls are always recorded, fused and, in a loop over a reader, made in advance (ndd/loop/replay.py).
+Calls are always recorded, fused and, in a loop over a reader, made in advance (ndd/loop).
 
 >>> import ndd
 >>> ndd.capture.invariant("anything")

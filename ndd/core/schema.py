@@ -128,6 +128,8 @@ class OpDef:
             tuple((k, p) for k, p in enumerate(self.others) if p.kind == kind)
             for kind in ("arg", "geometry", "static")
         )
+        # where its generator is among them; None if it is not random
+        self.rng_at = next((k for k, p in enumerate(self.others) if p.type == "RNG"), None)
         self.no_choices = (None,) * len(self.statics)  # all of them left at their defaults
         # What earlier calls found out, by stage (ndd/core/call.py).
         self.known_choices: Memo[Any, dict[str, Any]] = Memo(f"choices of {self.name}", 1024)
@@ -172,12 +174,15 @@ def _define(kind: str, body: Callable[..., Any], options: dict[str, Any]) -> Any
 
 
 def _public_function(defined: OpDef) -> Callable[..., Any]:
-    """A function with the op's real signature, which hands everything to `call.call`."""
+    """A function with the op's real signature, whose calls `call.call` makes."""
+    from ..loop.calls import made
     from .call import call
 
     short = defined.name.rpartition(".")[2]
     declared = _Declared(defined)
-    namespace: dict[str, Any] = {"_call": call, "_op": defined, "_reject": declared.reject}
+    namespace: dict[str, Any] = {
+        "_made": made, "_call": call, "_op": defined, "_reject": declared.reject
+    }  # fmt: skip
     lead: list[str] = []
     inputs: list[str] = []
     for p in defined.data:
@@ -192,11 +197,11 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
     star = [] if any(p.variadic for p in defined.data) else ["*"]
     signature = ", ".join([*lead, *star, *keyword])
     packed = "".join(f"{i}, " for i in inputs)
-    others = "".join(f"{p.name}, " for p in defined.others)
+    choices = "".join(f"{p.name}, " for p in defined.others)
     source = (
         f"def {short}({signature}):\n"
         f"    if _unknown: _reject(_unknown)\n"
-        f"    return _call(_op, ({packed}), ({others}), batch_size, device)\n"
+        f"    return _made(_op, ({packed}), ({choices}batch_size, device), _call)\n"
     )
     exec(compile(source, f"<ndd op {defined.name}>", "exec"), namespace)
     function: Callable[..., Any] = namespace[short]

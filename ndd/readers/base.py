@@ -20,7 +20,7 @@ from ..core.tensor import Tensor
 from ..fusion.graph.node import Node
 from ..fusion.graph.shapes import Array
 from ..kernels.ir.dtypes import DType
-from ..loop.replay import Recording
+from ..loop.calls import Recording
 from .epoch import Bad, Epoch, Run, Sample, Samples, Sources, Table, read_sample
 from .order import LAST_BATCH, EpochPlan, Order, Position
 from .state import STATE_VERSION, ReaderState
@@ -136,7 +136,8 @@ class Reader:
         self._has_run = False
         self._run: Run | None = None  # the epoch that began last, unless it is finished
         self._called: Run | None = None
-        self._loop: tuple[int | None, Recording] | None = None  # what the last epoch did with it
+        # batch size of the last epoch, and what was done with it
+        self._known_loop: tuple[int | None, Recording | None] = None, None
         self._made: tuple[Samples, Order] | None = None
         if not lazy_init:
             self._data()
