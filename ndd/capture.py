@@ -1,6 +1,6 @@
 """Upstream's capture mode, accepted for compatibility; it has no effect.
 
-Calls are always recorded and fused, and a loop over a reader replays them (ndd/loop/replay.py).
+Calls are always recorded and fused, and a loop over a reader makes them in advance (ndd/loop).
 
 >>> import ndd
 >>> ndd.capture.invariant("anything")

@@ -15,7 +15,7 @@ from ..fusion.graph.shapes import Array, Shapes
 from ..fusion.graph.storage import Storage, allocate, as_array
 from ..kernels.ir.dtypes import DType
 from ..kernels.ir.dtypes import dtype as as_dtype
-from ..loop.replay import note_export
+from ..loop.calls import note_read
 from . import convert
 from .handle import Handle, evaluate_node, finish_call
 from .interop import array_to_torch
@@ -134,7 +134,7 @@ class Batch(Handle):
             return tensor
         if node.device is None and node.shapes.uniform:
             evaluate_node(node)
-            note_export(node)
+            note_read(node, as_tensor=True)
             whole = convert.dense_array(node)
             if whole is not None:
                 return array_to_torch(whole, node.dtype, bool(copy))

@@ -16,7 +16,7 @@ from ..kernels.ir import dtypes as dt
 from ..kernels.ir import expr as ex
 from ..kernels.ir.dtypes import DType
 from ..kernels.ir.expr import Expr
-from ..loop.replay import replayable, site_of_caller
+from ..loop.calls import site_of_caller
 from ..runtime.context import current_context
 from ..runtime.device import device as as_device
 from . import convert
@@ -27,11 +27,9 @@ from .schema import REQUIRED, OpDef, Param
 from .tensor import Tensor, tensor_node
 
 
-@replayable
-def call(
-    op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
-) -> Any:
-    """Run one op call: every public function ends here."""
+def call(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
+    """Run one op call: every public function ends here. Its last choices: batch size, device."""
+    others, batch_size, device = choices[:-2], choices[-2], choices[-1]
     stage = call_stage(op.name) if trace.active else None
     try:
         result = _build(op, inputs, others, batch_size, device)

@@ -12,7 +12,7 @@ from ..fusion.graph.node import Node
 from ..fusion.run.executor import Executor
 from ..kernels.gpu.env import require_gpu
 from ..kernels.ir.dtypes import DType
-from ..loop.replay import replayable
+from ..loop.calls import made, note_read
 from ..runtime.context import EvalContext, EvalMode, current_context, current_mode
 from ..runtime.device import Device
 from ..runtime.device import device as as_device
@@ -93,9 +93,7 @@ def _wait_for_stream(node: Node, context: EvalContext) -> None:
 
 def evaluate_node(node: Node) -> None:
     """Compute the value of a node that has none yet; raise its error if that failed."""
-    if node.result.origin is not None:
-        recording, ref = node.result.origin
-        recording.read.add(ref)
+    note_read(node)
     if node.storage is None:
         if node.result.error is not None:
             raise node.result.error.with_traceback(None)
@@ -177,7 +175,7 @@ class Handle(Operators):
 
     def to_device(self: Self, device: Any, force_copy: bool = False) -> Self:
         """The value on another device; the handle itself if it is there, unless `force_copy`."""
-        return _moved(self, device, force_copy)  # type: ignore[no-any-return]
+        return made("to_device", (self,), (device, force_copy), _moved)  # type: ignore[no-any-return]
 
     def cpu(self: Self) -> Self:
         """The value in host memory."""
@@ -216,10 +214,10 @@ class Handle(Operators):
     __array_ufunc__ = None
 
 
-@replayable
-def _moved(handle: Handle, device: Any, force_copy: bool) -> Any:
+def _moved(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     from .call import wrap
 
+    (handle,), (device, force_copy) = inputs, choices
     target = as_device(device)
     if target is None:
         raise ValueError("to_device: a device is needed, got None")

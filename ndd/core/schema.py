@@ -130,6 +130,8 @@ class OpDef:
             tuple((k, p) for k, p in enumerate(self.others) if p.kind == kind)
             for kind in ("arg", "geometry", "static")
         )
+        # Where its generator is among them; None if the op is not random.
+        self.rng_at = next((k for k, p in enumerate(self.others) if p.type == "RNG"), None)
         # Whether choices can be cache keys: 0.0 equals -0.0, and lists are not hashable.
         plain = (int, bool, str, DType, dt.DALIImageType, dt.DALIInterpType)
         self.has_plain_choices = all(p.type in plain for p in self.statics)
@@ -176,12 +178,15 @@ def _define(kind: str, body: Callable[..., Any], options: dict[str, Any]) -> Any
 
 
 def _public_function(defined: OpDef) -> Callable[..., Any]:
-    """A function with the op's real signature, which hands everything to `call.call`."""
+    """A function with the op's real signature, whose calls `call.call` makes."""
+    from ..loop.calls import made
     from .call import call
 
     short = defined.name.rpartition(".")[2]
     declared = _Declared(defined)
-    namespace: dict[str, Any] = {"_call": call, "_op": defined, "_reject": declared.reject}
+    namespace: dict[str, Any] = {
+        "_made": made, "_call": call, "_op": defined, "_reject": declared.reject
+    }  # fmt: skip
     lead: list[str] = []
     inputs: list[str] = []
     for p in defined.data:
@@ -196,11 +201,11 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
     star = [] if any(p.variadic for p in defined.data) else ["*"]
     signature = ", ".join([*lead, *star, *keyword])
     packed = "".join(f"{i}, " for i in inputs)
-    others = "".join(f"{p.name}, " for p in defined.others)
+    choices = "".join(f"{p.name}, " for p in defined.others)
     source = (
         f"def {short}({signature}):\n"
         f"    if _unknown: _reject(_unknown)\n"
-        f"    return _call(_op, ({packed}), ({others}), batch_size, device)\n"
+        f"    return _made(_op, ({packed}), ({choices}batch_size, device), _call)\n"
     )
     exec(compile(source, f"<ndd op {defined.name}>", "exec"), namespace)
     function: Callable[..., Any] = namespace[short]

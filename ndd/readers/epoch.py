@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from ..fusion.graph.node import Node
 from ..fusion.graph.shapes import Array
 from ..kernels.common import trace
-from ..loop.lookahead import Lookahead
-from ..loop.replay import Recording, Tape
+from ..loop.loop import Loop
 from ..tools.progress import Bar, bar
 from .order import EpochPlan
 from .read_ahead import ReadAhead
@@ -181,9 +180,8 @@ class Epoch(Iterator[tuple[V, ...]]):
         self._progress = progress
         self._bar: Bar | None = None
         self._run: Run | None = None  # from the first item on
+        self._loop: Loop | None = None  # as well
         self._is_over = False
-        self._tape = Tape() if prefetch else None
-        self._ahead: Lookahead | None = None
 
     def __len__(self) -> int:
         """Number of items in all; after resuming from a checkpoint, of those that were left."""
@@ -193,8 +191,9 @@ class Epoch(Iterator[tuple[V, ...]]):
     def __next__(self) -> tuple[V, ...]:
         if self._is_over:
             raise StopIteration
-        if self._run is None:
+        if self._run is None or self._loop is None:
             self._run = self._reader._begin(self._batch_size)
+            self._loop = self._followed(self._run)
             if self._progress:
                 self._bar = bar(len(self), self._reader.name or self._reader._where)
         elif self._run is not self._reader._run:
@@ -205,47 +204,22 @@ class Epoch(Iterator[tuple[V, ...]]):
         elif self._bar is not None:
             self._bar.update()  # the item before has been used
         try:
-            if self._tape is None:
-                return self._reader._give(self._run)
-            return self._followed(self._tape, self._run)
+            return self._loop.next(self._run.given, partial(self._reader._give, self._run))
         except StopIteration:
             self._is_over = True
             self._close()
             raise
 
-    def _followed(self, tape: Tape, run: Run) -> tuple[V, ...]:
-        """The next item, if possible with the calls that will be made with it."""
-        recording = tape.end()
-        if not run.given and self._reader._loop is not None:
-            # an epoch is taken to begin with what the one before did
-            size, known = self._reader._loop
-            recording = known if size == self._batch_size else None
-        self._look_ahead(recording, run)
-        replay = None
-        if self._ahead is not None and run.given < run.plan.count:
-            replay = self._ahead.take(run.given)
-        ready = None if replay is None else replay.take()
-        outputs = self._reader._give(run, ready)
-        tape.begin(outputs, replay)
-        return outputs
-
-    def _look_ahead(self, recording: Recording | None, run: Run) -> None:
-        """Make the calls of the iteration that was recorded for the next ones."""
-        if self._ahead is not None and self._ahead.recording is not recording:
-            self._ahead.stop()
-            self._ahead = None
-        if self._ahead is None and recording is not None:
-            prepare = partial(_prepared, weakref.ref(self._reader), run)
-            count = run.plan.count
-            self._ahead = Lookahead(recording, prepare, run.given, count, self._prefetch)
+    def _followed(self, run: Run) -> Loop:
+        """The loop over this epoch, which is expected to do what it did with the one before."""
+        size, known = self._reader._known_loop
+        prepare = partial(_prepared, weakref.ref(self._reader), run)
+        known = known if size == self._batch_size else None
+        return Loop(prepare, run.plan.count, self._prefetch, known)
 
     def _close(self) -> None:
-        if self._tape is not None:
-            self._tape.close()
-        self._reader._loop = None
-        if self._ahead is not None:
-            self._reader._loop = self._batch_size, self._ahead.recording
-            self._ahead.stop()
+        if self._loop is not None:
+            self._reader._known_loop = self._batch_size, self._loop.close()
         if self._bar is not None:
             self._bar.close()
 

@@ -20,7 +20,7 @@ from ..core.tensor import Tensor
 from ..fusion.graph.node import Node
 from ..fusion.graph.shapes import Array
 from ..kernels.ir.dtypes import DType
-from ..loop.replay import Recording
+from ..loop.calls import Recording
 from .epoch import Bad, Epoch, Run, Sample, Samples, Sources, Table, read_sample
 from .order import LAST_BATCH, EpochPlan, Order, Position
 from .state import STATE_VERSION, ReaderState
@@ -137,7 +137,7 @@ class Reader:
         self._run: Run | None = None  # the current epoch
         self._called: Run | None = None
         # Batch size and recording of the last epoch.
-        self._loop: tuple[int | None, Recording] | None = None
+        self._known_loop: tuple[int | None, Recording | None] = None, None
         self._made: tuple[Samples, Order] | None = None
         if not lazy_init:
             self._data()

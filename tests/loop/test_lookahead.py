@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +13,9 @@ import pytest
 import ndd
 from tests.decoders.fixtures import areas_decoded, encoded, photo
 from tests.helpers import arrays, run_python, start_python
+from tests.loop.helpers import SIZE, ahead_threads, augmented, wait_until
 
-COUNT, SIZE = 26, 4
 Body = Callable[[int, ndd.Batch, ndd.Batch], Any]
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("pictures")
-    paths = [folder / f"{k:02d}.jpg" for k in range(COUNT)]
-    for k, path in enumerate(paths):
-        path.write_bytes(encoded(".jpg", photo(40 + k, 50 + k % 7, seed=k)))
-    return [str(p) for p in paths]
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    yield
-    gc.collect()
-    wait_until(lambda: not ahead_threads())
-
-
-def ahead_threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.endswith("-ahead")]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.002)
-
-
-def augmented(number: int, jpegs: ndd.Batch, _labels: ndd.Batch, rng: Any = None) -> ndd.Batch:
-    x = ndd.decoders.image(jpegs)
-    x = ndd.random_resized_crop(x, size=[16, 18], rng=rng)
-    mirror = ndd.random.coin_flip(batch_size=SIZE)
-    x = ndd.crop_mirror_normalize(x, mirror=mirror, dtype=ndd.float32)
-    return x * 2.0 + x.slice[:, 0:1]
 
 
 def values(pictures: list[str], body: Body, epochs: int = 2, **options: Any) -> list[Any]:
@@ -175,6 +138,18 @@ def test_tensors_are_made_in_advance(pictures: list[str]) -> None:
         assert np.array_equal(numbers.numpy(), np.stack(labels_wanted))
 
 
+def test_what_the_loop_looks_at_is_made_in_advance(pictures: list[str]) -> None:
+    """Also if a later call uses it, which could do without."""
+    reader = ndd.readers.File(files=pictures)
+    for number, (jpegs, _) in enumerate(reader.next_epoch(SIZE)):
+        x = ndd.decoders.image(jpegs)
+        y = ndd.resize(x, size=[9, 9])
+        if number > 2:
+            wait_until(lambda node=x._node: node.storage is not None)
+        y.evaluate()
+        x.evaluate()
+
+
 def test_a_call_that_returns_its_input_did_not_make_it(pictures: list[str]) -> None:
     """Else nobody would know, until the loop came there again, of what to make a tensor."""
     calls = []
@@ -252,14 +227,40 @@ def a_generator_of_its_own(number: int, jpegs: ndd.Batch, labels: ndd.Batch) -> 
     return augmented(number, jpegs, labels, rng=ndd.random.RNG(seed=number))
 
 
-BODIES = (other_size, other_calls, fewer_calls, numbers_of_python, an_array_that_changes,
+def numbers_alike(number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
+    x = ndd.resize(ndd.decoders.image(jpegs), size=[7, 8])
+    return x * (0.0, -0.0, 0, False)[number // 2 % 4]  # equal, and of different results
+
+
+_kept: list[ndd.Batch] = []
+
+
+def values_of_earlier_ones(number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
+    """Made by the same call as those of this iteration; also in the epoch before."""
+    x = ndd.resize(ndd.decoders.image(jpegs), size=[7, 8]).evaluate()
+    _kept.append(x)
+    del _kept[:-3]
+    return x + _kept[0] if number == 4 else x + _kept[-1]
+
+
+_offset = ndd.tensor([5], dtype=ndd.uint8)
+
+
+def a_value_from_outside(_number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
+    return ndd.resize(ndd.decoders.image(jpegs), size=[7, 8]) + _offset.cpu()
+
+
+BODIES = (numbers_alike, values_of_earlier_ones, a_value_from_outside, other_size, other_calls, fewer_calls, numbers_of_python, an_array_that_changes,
           other_draws, other_mode, a_look_between, a_generator_of_its_own)  # fmt: skip
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_a_loop_that_changes_its_mind(pictures: list[str], body: Body) -> None:
+    _kept.clear()
     wanted = values(pictures, body, prefetch=0)
+    _kept.clear()
     assert values(pictures, body) == wanted
+    _kept.clear()
     assert values(pictures, body, prefetch=2) == wanted
 
 
@@ -267,8 +268,8 @@ def test_it_gives_up_on_such_loops(pictures: list[str]) -> None:
     reader = ndd.readers.File(files=pictures)
     was_ahead = []
     for number, (jpegs, labels) in enumerate(reader.next_epoch(SIZE)):
-        other_calls(number, jpegs, labels).torch()
         was_ahead.append("ndd-call-ahead" in ahead_threads())
+        other_calls(number, jpegs, labels).torch()
     assert any(was_ahead) and not was_ahead[-1]
 
 
@@ -294,9 +295,11 @@ def test_two_readers_at_once(pictures: list[str]) -> None:
 # -- errors, ends --------------------------------------------------------------------------------
 
 
-def test_an_error_comes_in_its_turn(pictures: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [300, 700], ids=["no header", "no data"])
+def test_an_error_comes_in_its_turn(pictures: list[str], tmp_path: Path, kept: int) -> None:
+    """Found when the call is made, or when the value is computed."""
     broken = tmp_path / "broken.jpg"
-    broken.write_bytes(Path(pictures[0]).read_bytes()[:300])
+    broken.write_bytes(Path(pictures[0]).read_bytes()[:kept])
     files = [*pictures[:13], str(broken), *pictures[13:]]
 
     def run(prefetch: int) -> tuple[int, str]:
@@ -311,7 +314,8 @@ def test_an_error_comes_in_its_turn(pictures: list[str], tmp_path: Path) -> None
         raise AssertionError("no error")
 
     wanted = run(0)
-    assert wanted[0] == 3 and "broken.jpg" in wanted[1] and __file__ in wanted[1]
+    line = augmented.__code__.co_filename
+    assert wanted[0] == 3 and "broken.jpg" in wanted[1] and line in wanted[1]
     assert run(1) == wanted
 
 
@@ -352,6 +356,11 @@ def test_results_are_not_kept(pictures: list[str]) -> None:
         owner = weakref.ref(x._node.storage.owner)
         del x
         wait_until(lambda owner=owner: owner() is None)  # type: ignore[misc]
+    for jpegs, labels in reader.next_epoch(SIZE):  # not with `enumerate`, which keeps what it gave
+        augmented(0, jpegs, labels).evaluate()
+        given = weakref.ref(jpegs._node)
+        del jpegs
+        wait_until(lambda given=given: given() is None)  # type: ignore[misc]
 
 
 def test_a_wrong_depth(pictures: list[str]) -> None:

@@ -23,7 +23,7 @@ from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml
 from ...kernels.ir.dtypes import DType, promote
 from ...kernels.ir.expr import Expr
-from ...loop.replay import replayable
+from ...loop.calls import made
 
 Body = Callable[..., Expr]
 
@@ -227,9 +227,12 @@ def _compare_with_uint64(f: Elementwise, a: Expr, b: Expr) -> Expr:
 # -- the call ------------------------------------------------------------------------------------
 
 
-@replayable
 def apply(f: Elementwise, *operands: Any) -> Any:
     """One elementwise call."""
+    return made(f, operands, (), _applied)
+
+
+def _applied(f: Elementwise, operands: Sequence[Any], _choices: Sequence[Any]) -> Any:
     stage = call_stage(f.label or f.name) if trace.active else None
     try:
         node = _node(f, operands)

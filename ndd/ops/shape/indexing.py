@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,19 @@ from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array
 from ...kernels.common import trace
-from ...loop.replay import replayable
+from ...loop.calls import made
 
 _INDEX = Param("geometry", int, name="index")
 _FAR = 2**62  # beyond every extent, and still safe to add to one
 
 
-@replayable
 def getitem(owner: Any, key: Any) -> Any:
     """The part of every sample that `key` describes."""
+    return made("index", (owner,), (key,), _getitem)
+
+
+def _getitem(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
+    (owner,), (key,) = inputs, choices
     stage = call_stage("index") if trace.active else None
     try:
         node = _index(_input_node(_INDEX, owner), key, isinstance(owner, Tensor))
