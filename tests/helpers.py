@@ -156,7 +156,7 @@ def host_call(function: Any, x: Any, dtype: Any = ndd.float32) -> Any:
     node = build.host("host_call", _run_host, [x._node], x._node.shapes, dtype, x.layout,
                       isinstance(x, ndd.Batch), function)  # fmt: skip
     node.result.site = Site(caller.f_code.co_filename, caller.f_lineno)  # type: ignore[union-attr]
-    finish_call([node], x._node.storage is not None and x._node.storage.external)
+    finish_call([node])
     return wrap(node)
 
 

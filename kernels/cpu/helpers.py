@@ -16,7 +16,7 @@ from typing import Any
 
 from ..common.disk_cache import cache_dir, load_object, store_object
 from ..common.memo import memoized
-from . import ahead
+from . import compile_ahead
 
 _lock = threading.RLock()
 # Name → (engine that owns the code, address). Not a cache: linked kernels jump to this address, so
@@ -40,16 +40,16 @@ def ensure(
     def file(name: str) -> Path:
         return cache_dir() / "cpu" / f"helper_{name}.{machine}.o"
 
-    for name in sorted(names, key=ahead.turn):
+    for name in sorted(names, key=compile_ahead.turn):
         with _lock:
             if name in _loaded:
                 continue
-            ahead.wait_for(name, file)
+            compile_ahead.wait_for(name, file)
             kept = load_object(file(name), name)
             if kept is None:
                 if name == "jpeg_frames":
-                    missing = [n for n in ahead.USUAL if not file(n).exists()]
-                    ahead.begin(missing, file(name).parent)
+                    missing = [n for n in compile_ahead.USUAL if not file(n).exists()]
+                    compile_ahead.begin(missing, file(name).parent)
                 kept = _compile(name)
                 store_object(file(name), name, *kept)
             engine, address = link(*kept)

@@ -130,7 +130,7 @@ def _make(spec: KernelSpec, name: str) -> CpuKernel:
         cpu_helpers.promise(helpers)
         kept = _compile(source, name, source_path)
         store_object(object_path, source, *kept)
-    # Last, because another process may be compiling the helpers meanwhile (kernels/cpu/ahead.py).
+    # Last, because another process may be compiling the helpers meanwhile (compile_ahead.py).
     cpu_helpers.ensure(helpers, machine(), link)
     engine, address = link(*kept)
     return CpuKernel(name, source_path, engine, address)

@@ -207,7 +207,7 @@ def _choose(node: Node, indices: Array, op: str, batch: bool = True) -> Any:
         chosen.result.deliver(kind.compute(chosen, [node], None))
         chosen.result.context = node.result.context
     else:
-        finish_call([chosen], False)
+        finish_call([chosen])
     return (Batch if batch else Tensor)._of(chosen)
 
 

@@ -37,7 +37,7 @@ def call(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
         site = user_site()
         for node in nodes:
             node.result.site = site
-        finish_call(nodes, any(map(_reads_external, nodes)))
+        finish_call(nodes)
     except Exception as error:
         raise at_site(error, op.name, user_site()) from error.__cause__
     finally:
@@ -61,18 +61,6 @@ def wrap(node: Node) -> Any:
         if live is not None:
             return live
     return (Batch if node.batch else Tensor)._of(node)
-
-
-def _reads_external(node: Node) -> bool:
-    stack = list(node.inputs)
-    while stack:
-        result = stack.pop().result
-        if result.storage is not None:
-            if result.storage.external:
-                return True
-        elif result.handle is None and result.definition is not None:  # made by this call
-            stack.extend(result.definition.inputs)
-    return False
 
 
 def _build(

@@ -48,30 +48,37 @@ def _fallback_pool() -> Any:
     return ThreadPool(1)
 
 
-def finish_call(nodes: Sequence[Node], read_external: bool) -> None:
+def finish_call(nodes: Sequence[Node]) -> None:
     """The flush policy: queue, run or leave the new nodes at the end of an op call."""
     mode = current_mode()
     context = current_context()
     executor = executor_of(context)
+    reads_external = False
     for node in nodes:
-        _finish_elsewhere(node, context)
+        reads_external = _check_inputs(node, context) or reads_external
         node.result.context = context
-    if mode is _EAGER and not read_external:
+    if mode is _EAGER and not reads_external:
         for node in nodes:
             executor.submit(node)
-    elif mode._value_ > _EAGER._value_ or read_external:
+    elif mode._value_ > _EAGER._value_ or reads_external:
         for node in nodes:
             executor.evaluate(node)
-        if mode is _SYNC_FULL or read_external:
+        if mode is _SYNC_FULL or reads_external:
             synchronize(nodes)
 
 
-def _finish_elsewhere(node: Node, context: EvalContext) -> None:
-    """Evaluate inputs that belong to other contexts: an executor runs only its own nodes."""
+def _check_inputs(node: Node, context: EvalContext) -> bool:
+    """Evaluate inputs that belong to other contexts, because an executor runs only its own nodes.
+
+    Returns whether the node reads memory that is not ours: it may change when the call returns.
+    """
+    reads_external = False
     stack = list(node.inputs)
     while stack:
         n = stack.pop()
         result = n.result
+        if result.storage is not None and result.storage.external:
+            reads_external = True
         if result.context is context:
             continue
         if result.context is not None:
@@ -80,6 +87,7 @@ def _finish_elsewhere(node: Node, context: EvalContext) -> None:
                 _wait_for_stream(n, context)
         elif result.storage is None:  # made by this call
             stack.extend(n.inputs)
+    return reads_external
 
 
 def _wait_for_stream(node: Node, context: EvalContext) -> None:
@@ -228,6 +236,5 @@ def _moved(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     if ordinal is not None:
         require_gpu("to_device")
     moved = transfer(node, ordinal) if node.device != ordinal else copy("copy", node)
-    external = node.storage is not None and node.storage.external
-    finish_call([moved], external)
+    finish_call([moved])
     return wrap(moved)

@@ -206,17 +206,17 @@ def second_node(node: Node, layout: str | None, copy: bool) -> Node:
     if node.storage is None and node.result.context is not current_context():
         evaluate_node(node)
     if copy:
-        return _queued(build.copy("copy", node, wanted), node)
+        return _queued(build.copy("copy", node, wanted))
     if node.storage is None:
-        return _queued(build.relabel("tensor", node, wanted), node)
+        return _queued(build.relabel("tensor", node, wanted))
     twin = source(node.storage, node.shapes, node.dtype, wanted, node.batch, node.device)
     twin.result.context = node.result.context
     return twin
 
 
-def _queued(node: Node, origin: Node) -> Node:
-    """Hand a node that reads `origin` to the executor, as at the end of an op call."""
-    finish_call([node], origin.storage is not None and origin.storage.external)
+def _queued(node: Node) -> Node:
+    """Hand a node to the executor, as at the end of an op call."""
+    finish_call([node])
     return node
 
 
@@ -225,7 +225,7 @@ def finished(node: Node, dtype: dt.DType | None, device: Any) -> Node:
     if dtype is not None and dtype != node.dtype:
         from ..ops.pointwise.conversion import cast_node
 
-        node = _queued(cast_node("cast", node, dtype), node)
+        node = _queued(cast_node("cast", node, dtype))
     if device is not None:
         from .call import wrap
 

@@ -20,7 +20,7 @@ from .calls import Call, Iteration, Recording, nodes_of, this_thread
 MAX_DIVERGENCES = 2
 
 
-class State(Enum):
+class LoopState(Enum):
     """What a loop does about the calls of its body."""
 
     recording = "makes and records them"
@@ -58,9 +58,9 @@ class Loop:
         self._divergences = 0
         self._iteration: Iteration | None = None  # the one under way
         self._coming: Coming | None = None  # what was made for it in advance
-        self.state = State.replaying if known is not None else State.recording
+        self.state = LoopState.replaying if known is not None else LoopState.recording
         if not depth:
-            self.state = State.off
+            self.state = LoopState.off
 
     # -- from the reader ---------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class Loop:
         self._end_iteration()
         coming = self._made_in_advance(number)
         outputs = give(None if coming is None else coming.take_outputs())
-        if self.state is State.off:
+        if self.state is LoopState.off:
             return outputs
         self._coming = coming
         if coming is None:
@@ -85,15 +85,15 @@ class Loop:
 
     def close(self) -> Recording | None:
         """The epoch is over: what the next one is expected to do."""
-        known = self._recording if self.state is State.replaying else None
-        self._enter(State.off)
+        known = self._recording if self.state is LoopState.replaying else None
+        self._enter(LoopState.off)
         return known
 
     # -- from the caller ---------------------------------------------------------------------
 
     def follow(self, call: Call) -> Any:
         """The result of a call."""
-        if self.state is State.replaying and self._coming is not None:
+        if self.state is LoopState.replaying and self._coming is not None:
             found = self._coming.take(call)
             if found is not None:
                 return found
@@ -117,11 +117,11 @@ class Loop:
 
     # -- transitions -------------------------------------------------------------------------
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: LoopState) -> None:
         self.state = state
-        if state is State.off:
+        if state is LoopState.off:
             self._leave_iteration()
-        if state is not State.replaying:
+        if state is not LoopState.replaying:
             self._coming = None
             if self._ahead is not None:
                 self._ahead.stop()
@@ -142,23 +142,23 @@ class Loop:
         is_whole = coming is None or coming.is_over()
         if is_whole and recording.is_repeatable and recording.is_worthwhile:
             self._recording = recording
-            self._enter(State.replaying)
+            self._enter(LoopState.replaying)
         else:
-            self._enter(State.recording)
+            self._enter(LoopState.recording)
 
     def _made_in_advance(self, number: int) -> Coming | None:
-        if self.state is not State.replaying or number == self._count:
+        if self.state is not LoopState.replaying or number == self._count:
             return None
         if self._ahead is None:
             assert self._recording is not None
             self._ahead = Ahead(self._recording, self._prepare, number, self._count, self._depth)
         coming = self._ahead.take(number)
         if coming is None:
-            self._enter(State.recording)
+            self._enter(LoopState.recording)
         return coming
 
     def _diverge(self, coming: Coming) -> None:
         """Go on with a recording of its own, which begins with the calls that were as recorded."""
         coming.iteration.recording = coming.recording.first(coming.taken)
         self._divergences += 1
-        self._enter(State.off if self._divergences == MAX_DIVERGENCES else State.diverged)
+        self._enter(LoopState.off if self._divergences == MAX_DIVERGENCES else LoopState.diverged)

@@ -124,7 +124,7 @@ class Sources(Sequence[str]):
         return self._samples.name(self._indices[k])
 
 
-class Run:
+class EpochRun:
     """The threads and the progress of one epoch. It knows no reader: a dropped reader ends it."""
 
     def __init__(
@@ -179,7 +179,7 @@ class Epoch(Iterator[tuple[V, ...]]):
         self._prefetch = prefetch
         self._progress = progress
         self._bar: Bar | None = None
-        self._run: Run | None = None  # from the first item on
+        self._run: EpochRun | None = None  # from the first item on
         self._loop: Loop | None = None  # as well
         self._is_over = False
 
@@ -210,7 +210,7 @@ class Epoch(Iterator[tuple[V, ...]]):
             self._close()
             raise
 
-    def _followed(self, run: Run) -> Loop:
+    def _followed(self, run: EpochRun) -> Loop:
         """The loop over this epoch, which is expected to do what it did with the one before."""
         size, known = self._reader._known_loop
         prepare = partial(_prepared, weakref.ref(self._reader), run)
@@ -230,7 +230,7 @@ class Epoch(Iterator[tuple[V, ...]]):
             self._close()
 
 
-def _prepared(reader: weakref.ref[Reader], run: Run, number: int) -> tuple[Any, ...] | None:
+def _prepared(reader: weakref.ref[Reader], run: EpochRun, number: int) -> tuple[Any, ...] | None:
     """What the reader will give as item `number`; None if that takes more than reading."""
     owner = reader()
     if owner is None:

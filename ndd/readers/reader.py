@@ -21,7 +21,7 @@ from ..fusion.graph.node import Node
 from ..fusion.graph.shapes import Array
 from ..kernels.ir.dtypes import DType
 from ..loop.calls import Recording
-from .epoch import Bad, Epoch, Run, Sample, Samples, Sources, Table, read_sample
+from .epoch import Bad, Epoch, EpochRun, Sample, Samples, Sources, Table, read_sample
 from .order import LAST_BATCH, EpochPlan, Order, Position
 from .state import STATE_VERSION, ReaderState
 
@@ -134,8 +134,8 @@ class Reader:
         self.errors = Ledger()
         self._position = Position()
         self._has_run = False
-        self._run: Run | None = None  # the current epoch
-        self._called: Run | None = None
+        self._run: EpochRun | None = None  # the current epoch
+        self._called: EpochRun | None = None
         # Batch size and recording of the last epoch.
         self._known_loop: tuple[int | None, Recording | None] = None, None
         self._made: tuple[Samples, Order] | None = None
@@ -286,16 +286,16 @@ class Reader:
         at = self._position if self._run is None else self._run.plan.end()
         return EpochPlan(self._data()[1], self._last, at, batch_size or 1)
 
-    def _begin(self, batch_size: int | None) -> Run:
+    def _begin(self, batch_size: int | None) -> EpochRun:
         plan = self._plan(batch_size)
         if self._run is not None:
             self._run.stop()
         self._has_run = True
         self._position = plan.at
-        self._run = Run(plan, self._data()[0], batch_size, self._depth)
+        self._run = EpochRun(plan, self._data()[0], batch_size, self._depth)
         return self._run
 
-    def _give(self, run: Run, ready: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+    def _give(self, run: EpochRun, ready: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
         """The next item of the current epoch; `ready` is the item if it was made in advance."""
         if run.given == run.plan.count:
             run.stop()
@@ -339,7 +339,7 @@ class Reader:
             return convert.copy_arrays(arrays, dtype, None, batch)
         return convert.wrap_arrays(arrays, dtype, None, batch, external=False)
 
-    def _replaced(self, run: Run, slot: int, bad: Bad) -> tuple[int, Sample]:
+    def _replaced(self, run: EpochRun, slot: int, bad: Bad) -> tuple[int, Sample]:
         """The sample that replaces one that could not be read, and its index."""
         data = self._data()[0]
         entry = self.errors.add(data.name(bad.index), bad.index, bad.cause)

@@ -99,7 +99,7 @@ def test_two_processes_fill_one_cache(warm: tuple[Path, str], tmp_path: Path) ->
 
 DECODE_AND_RESIZE = """
     import io, numpy as np, ndd
-    from ndd.kernels.cpu import ahead, helpers
+    from ndd.kernels.cpu import compile_ahead, helpers
     from PIL import Image
     file = io.BytesIO()
     Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(file, "JPEG")
@@ -107,10 +107,10 @@ DECODE_AND_RESIZE = """
     plain, made = helpers._compile, []
     helpers._compile = lambda name: (made.append(name), plain(name))[1]
     print(ndd.resize(images, size=[8, 8]).shape)
-    print(ahead._process is not None, sorted(set(ahead.USUAL) - set(made)))
-    if ahead._process is not None:
-        ahead._process.wait()
-    print(all(any((ahead.Path(DIR) / "cpu").glob(f"helper_{n}.*.o")) for n in ahead.USUAL))
+    print(compile_ahead._process is not None, sorted(set(compile_ahead.USUAL) - set(made)))
+    if compile_ahead._process is not None:
+        compile_ahead._process.wait()
+    print(all(any((compile_ahead.Path(DIR) / "cpu").glob(f"helper_{n}.*.o")) for n in compile_ahead.USUAL))
 """
 
 
@@ -127,23 +127,23 @@ def test_another_process_compiles_helpers_meanwhile(tmp_path: Path) -> None:
 
 
 def test_no_process_if_it_is_switched_off_or_of_no_use(tmp_path: Path, monkeypatch: Any) -> None:
-    from ndd.kernels.cpu import ahead
+    from ndd.kernels.cpu import compile_ahead
 
     started: list[Any] = []
-    monkeypatch.setattr(ahead.subprocess, "Popen", lambda *a, **k: started.append(a))
-    monkeypatch.setattr(ahead.atexit, "register", lambda f: None)
-    monkeypatch.setattr(ahead, "_process", None)
+    monkeypatch.setattr(compile_ahead.subprocess, "Popen", lambda *a, **k: started.append(a))
+    monkeypatch.setattr(compile_ahead.atexit, "register", lambda f: None)
+    monkeypatch.setattr(compile_ahead, "_process", None)
     monkeypatch.setenv("NDD_COMPILE_AHEAD", "0")
-    ahead.begin(["pad_row"], tmp_path)
+    compile_ahead.begin(["pad_row"], tmp_path)
     monkeypatch.setenv("NDD_COMPILE_AHEAD", "1")
-    monkeypatch.setattr(ahead.os, "cpu_count", lambda: 2)
-    ahead.begin([], tmp_path)
-    ahead.begin(["pad_row"], Path("/proc/no/such/folder"))
-    monkeypatch.setattr(ahead.sys, "executable", "/usr/sbin/server")
-    ahead.begin(["pad_row"], tmp_path)
+    monkeypatch.setattr(compile_ahead.os, "cpu_count", lambda: 2)
+    compile_ahead.begin([], tmp_path)
+    compile_ahead.begin(["pad_row"], Path("/proc/no/such/folder"))
+    monkeypatch.setattr(compile_ahead.sys, "executable", "/usr/sbin/server")
+    compile_ahead.begin(["pad_row"], tmp_path)
     assert not started
-    monkeypatch.setattr(ahead.sys, "executable", "/usr/bin/python3")
-    ahead.begin(["pad_row"], tmp_path)
+    monkeypatch.setattr(compile_ahead.sys, "executable", "/usr/bin/python3")
+    compile_ahead.begin(["pad_row"], tmp_path)
     assert len(started) == 1 and started[0][0][-1] == "pad_row"
 
 

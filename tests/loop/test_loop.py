@@ -11,7 +11,7 @@ import pytest
 
 import ndd
 from ndd.loop import calls
-from ndd.loop.loop import Loop, State
+from ndd.loop.loop import Loop, LoopState
 from ndd.readers.epoch import Epoch
 from tests.helpers import ROOT, arrays
 from tests.loop.helpers import COUNT, SIZE, ahead_threads, augmented, wait_until
@@ -72,9 +72,9 @@ def test_an_epoch_that_was_left_is_known_to_the_next(reader: ndd.readers.File) -
         if number == 2:
             break
     loop = epoch._loop
-    assert loop is not None and loop.state is State.replaying
+    assert loop is not None and loop.state is LoopState.replaying
     del epoch, jpegs, labels
-    assert loop.state is State.off and calls.this_thread.loop is None
+    assert loop.state is LoopState.off and calls.this_thread.loop is None
     assert states(reader, augmented)[0] == "replaying"
 
 
@@ -241,11 +241,11 @@ def test_the_table_lists_what_happens(pictures: list[str], monkeypatch: pytest.M
     rows = re.findall(r"^    (\w+) +[^=]+? {2,}(\w+)$", Loop.__doc__ or "", re.MULTILINE)
     listed = {(a, b) for a, b in rows if a not in ("in", "any")}
     listed |= {("diverged", b) for a, b in listed if a == "recording"}
-    listed |= {(s.name, "off") for s in State}
+    listed |= {(s.name, "off") for s in LoopState}
     happened: set[tuple[str, str]] = set()
     enter = Loop._enter
 
-    def noted(self: Loop, state: State) -> None:
+    def noted(self: Loop, state: LoopState) -> None:
         happened.add((self.state.name, state.name))
         enter(self, state)
 
@@ -267,7 +267,7 @@ def test_the_table_lists_what_happens(pictures: list[str], monkeypatch: pytest.M
         states(ndd.readers.File(files=pictures), body)
     for number in (0, 1, 2):
         leave(number)
-    assert {s for pair in listed for s in pair} == {s.name for s in State}
+    assert {s for pair in listed for s in pair} == {s.name for s in LoopState}
     assert happened == listed
 
 

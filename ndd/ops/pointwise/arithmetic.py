@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import convert
-from ...core.call import _const_on, _reads_external, call_stage, wrap
+from ...core.call import _const_on, call_stage, wrap
 from ...core.errors import at_site, user_site
 from ...core.handle import Handle, finish_call, input_of
 from ...core.operators import Operators
@@ -237,7 +237,7 @@ def _applied(f: Elementwise, operands: Sequence[Any], _choices: Sequence[Any]) -
     try:
         node = _node(f, operands)
         node.result.site = user_site()
-        finish_call([node], _reads_external(node))
+        finish_call([node])
     except Exception as error:
         raise at_site(error, f.label or f.name, user_site()) from error.__cause__
     finally:

@@ -33,8 +33,7 @@ def _getitem(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     try:
         node = _index(_input_node(_INDEX, owner), key, isinstance(owner, Tensor))
         node.result.site = user_site()
-        source = node.inputs[0].storage if node.inputs else None
-        finish_call([node], source is not None and source.external)
+        finish_call([node])
     except Exception as error:
         raise at_site(error, "index", user_site()) from error.__cause__
     finally:

@@ -2,8 +2,8 @@
 
 Numba compiles one function at a time, even if many threads ask. A program that decodes JPEG files
 will most likely resize them. So if it decodes the first ones and the cache is empty, a second
-process (`python -m ndd.kernels.cpu.ahead`) compiles the helpers of a resize, in the order of
-`USUAL`, while this process compiles other things. The first batch of ResNet-50's training loop
+process (`python -m ndd.kernels.cpu.compile_ahead`) compiles the helpers of a resize, in the order
+of `USUAL`, while this process compiles other things. The first batch of ResNet-50's training loop
 comes 1 to 2 s earlier (of 5.5 to 6.5, on two cores of a busy machine). NDD_COMPILE_AHEAD=0
 disables it.
 """
@@ -38,8 +38,8 @@ def begin(missing: list[str], folder: Path) -> None:
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     with suppress(OSError):  # on failure this process compiles everything itself
         _process = subprocess.Popen(
-            [sys.executable, "-m", "ndd.kernels.cpu.ahead", *missing], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            [sys.executable, "-m", "ndd.kernels.cpu.compile_ahead", *missing],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             env={**os.environ, "PYTHONPATH": path, "NDD_COMPILE_AHEAD": "0"},
         )  # fmt: skip
         atexit.register(_leave)
