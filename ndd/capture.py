@@ -1,6 +1,6 @@
-"""Capture mode of upstream: accepted, and not needed.
+"""Upstream's capture mode, accepted for compatibility; it has no effect.
 
-Calls are always recorded, fused and, in a loop over a reader, made in advance (ndd/loop/replay.py).
+Calls are always recorded and fused, and a loop over a reader replays them (ndd/loop/replay.py).
 
 >>> import ndd
 >>> ndd.capture.invariant("anything")
@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 def invariant(value: T) -> T:
-    """The value itself. Upstream wants to be told what stays the same between iterations; here
-    arguments are compared.
+    """Return the value itself. Upstream needs this mark for values that stay the same between
+    iterations; here arguments are compared.
 
     >>> import ndd
     >>> ndd.capture.invariant(3)

@@ -1,4 +1,4 @@
-"""Checkpoints: the states of readers and random generators, as JSON.
+"""Checkpoints: the states of readers and random generators enter, JSON leaves, and back.
 
 >>> import ndd
 >>> rng = ndd.random.RNG(seed=1)
@@ -38,8 +38,8 @@ FORMAT, VERSION = "ndd-checkpoint", 1
 class Checkpoint:
     """Collects, saves and restores the states of readers and random generators.
 
-    Saving: `register` each once, then `collect` and `save` as often as wanted. Resuming: `load`,
-    then `register` new readers and generators under the same names, in which their states are set.
+    To save, `register` each object once, then `collect` and `save` as often as you like. To resume,
+    `load`, then `register` new objects under the same names, which sets their states.
     """
 
     def __init__(self) -> None:
@@ -53,8 +53,9 @@ class Checkpoint:
     def register(self, op: Any, name: str | None = None) -> str:
         """Add a reader or a generator. After loading, its state is set from the checkpoint.
 
-        Returns the name, which is made up if none is given: then the order of calls must be the
-        same when resuming. An object under the same name is replaced by another of its type.
+        Returns the name. If none is given, it is made from the number of registered objects, so
+        register in the same order when resuming. A second object under a name replaces the first,
+        which must have the same type.
         """
         kind = _kind_of(op)
         if name is None:
@@ -101,7 +102,7 @@ class Checkpoint:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the states were collected from all objects, and not changed since."""
+        """Whether the states were collected from all objects and have not changed since."""
         return self._is_complete
 
     @property
@@ -116,7 +117,7 @@ class Checkpoint:
     # -- states ------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Take the states of all registered objects."""
+        """Read the states of all registered objects."""
         self._states = {n: (_kind_of(op), op.get_state()) for n, op in self._objects.items()}
         self._is_complete, self._is_loaded = bool(self._objects), False
 
@@ -137,7 +138,7 @@ class Checkpoint:
         raise KeyError(f"Checkpoint: nothing is registered under {name!r}")
 
     def set_state(self, name: str, value: Any, op_type: Any = None) -> None:
-        """Set the state under a name: of the object registered there, or of `op_type`."""
+        """Set the state under a name; `op_type` is needed if nothing is registered there."""
         if op_type is None and name in self._objects:
             kind = _kind_of(self._objects[name])
         elif op_type is None:
@@ -166,7 +167,7 @@ class Checkpoint:
         return json.dumps({"format": FORMAT, "version": VERSION, "states": states}, indent=1)
 
     def deserialize(self, data: str) -> None:
-        """Take the states from JSON, as `serialize` made it."""
+        """Read the states from JSON that `serialize` made."""
         if not isinstance(data, (str, bytes)):
             raise TypeError(f"Checkpoint: JSON text is needed, got {type(data).__name__}")
         self._states = _parsed(data, "the text")
@@ -175,8 +176,8 @@ class Checkpoint:
     def save(self, filename: str) -> str:
         """Write a file, and return its name.
 
-        ``{seq}`` or ``{seq:04d}`` in it becomes the next free number. The file is there as a whole
-        or not at all, whatever happens meanwhile.
+        ``{seq}`` or ``{seq:04d}`` in it becomes the next free number. The file is written
+        atomically: after a crash it is complete or absent.
         """
         text = self.serialize()
         pattern = _Pattern(filename)
@@ -185,7 +186,7 @@ class Checkpoint:
         return str(target)
 
     def load(self, filename: str) -> str:
-        """Read a file, and return its name: with ``{seq}`` in it, the one of the highest number."""
+        """Read a file and return its name. ``{seq}`` stands for the highest existing number."""
         pattern = _Pattern(filename)
         existing = pattern.existing()
         if pattern.has_number and not existing:
@@ -220,7 +221,7 @@ def _listed(names: Any) -> str:
 
 
 def _decoded(kind: str, value: Any, where: str) -> Any:
-    """A state as an object."""
+    """A state as an object, parsed if it is text or JSON."""
     if kind != "RNG":
         return ReaderState.parse(value, where)
     return value if isinstance(value, State) else State.parse(str(value))
@@ -250,7 +251,7 @@ def _parsed(data: str | bytes, where: str) -> dict[str, tuple[str, Any]]:
 
 
 class _Pattern:
-    """A file name with at most one kind of number in it, ``{seq}``."""
+    """A file name in which ``{seq}`` stands for a number."""
 
     def __init__(self, filename: Any) -> None:
         path = Path(filename)
@@ -265,7 +266,7 @@ class _Pattern:
                 f"number, literal braces are doubled ({error!r})"
             ) from None
         self.has_number = "seq" in numbers
-        # what `{seq:04d}` may have become; whether it did is seen by formatting again
+        # This matches any text for `{seq:04d}`; `existing` formats the number again to check.
         parts = [re.escape(text) + ("(.+?)" if field else "") for text, field, _, _ in fields]
         self._expression = re.compile("".join(parts), re.DOTALL)
 
@@ -292,7 +293,7 @@ def _write_atomically(target: Path, text: str) -> None:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
             file.flush()
-            # else, after a power failure, the name may be there before the content is
+            # Otherwise, after a power failure, the name may exist without its content.
             os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(target)
@@ -307,7 +308,7 @@ def _write_atomically(target: Path, text: str) -> None:
 
 
 def _umask() -> int:
-    """The user's umask: the temporary file is private, and the checkpoint need not be."""
+    """The user's umask, for the checkpoint: mkstemp makes files that only the user can read."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""Ops that upstream keeps under the name `experimental`.
+"""Ops that upstream has under the name `experimental`.
 
 >>> import ndd
 >>> image = ndd.zeros(shape=[4, 6, 3], layout="HWC")
@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from . import decoders  # noqa: F401  (the old name of it)
+from . import decoders  # noqa: F401  (kept under its old name)
 from .core.schema import OPS
 from .ops.images.image_decoders import peek_image_shape  # noqa: F401
 from .ops.resample import (
@@ -23,6 +23,6 @@ for _name, _op in OPS.items():
         globals()[_name.removeprefix(_PREFIX)] = _op.public
 
 __all__ = sorted(
-    ["decoders", "peek_image_shape"]  # which have left it: the old names are kept
+    ["decoders", "peek_image_shape"]  # no longer experimental; the old names are kept
     + [n.removeprefix(_PREFIX) for n in OPS if n.startswith(_PREFIX)]
 )

@@ -1,4 +1,4 @@
-"""Mathematical functions of tensors, batches and numbers; the types follow the operators' rules.
+"""Mathematical functions of tensors, batches and numbers; types promote as with operators.
 
 >>> import ndd
 >>> ndd.math.sqrt(ndd.tensor([1.0, 4.0])).shape
@@ -24,7 +24,7 @@ def _public(f: Elementwise) -> Callable[..., Any]:
     signature = ", ".join(names)
     namespace: dict[str, Any] = {"_apply": apply, "_f": f}
     source = f"def {short}({signature}):\n    return _apply(_f, {signature})\n"
-    exec(compile(source, "<ndd.math>", "exec"), namespace)  # a name that user_site() skips
+    exec(compile(source, "<ndd.math>", "exec"), namespace)  # user_site() skips this file name
     function: Callable[..., Any] = namespace[short]
     sample = {"clamp": "ndd.math.clamp(ndd.tensor([1, 5]), 2, 3)"}.get(
         short, f"ndd.math.{short}({', '.join(['ndd.tensor([0.5, 1.0])'] * len(names))})"

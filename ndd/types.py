@@ -1,4 +1,4 @@
-"""Enumerations under the names of ``nvidia.dali.types``; values of that module are equal to these.
+"""Enumerations with the names of ``nvidia.dali.types``, whose values compare equal to these.
 
 >>> import ndd
 >>> ndd.types.RGB

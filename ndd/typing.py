@@ -1,4 +1,4 @@
-"""Types for annotations: what ops take, where a Tensor, a type or a device is wanted.
+"""Types for annotations: everything that ops accept as a Tensor, an element type or a device.
 
 >>> from ndd.typing import TensorLike
 >>> def brighter(images: TensorLike) -> TensorLike: ...
@@ -40,13 +40,13 @@ InterpTypeName: TypeAlias = Literal[
 
 
 class SupportsArray(Protocol):
-    """NumPy arrays and scalars, and what can become one."""
+    """NumPy arrays and scalars, and objects that convert to an array."""
 
     def __array__(self) -> np.ndarray[Any, Any]: ...
 
 
 class SupportsDLPack(Protocol):
-    """Tensors of torch, CuPy, JAX …"""
+    """Tensors of torch, CuPy, JAX and others."""
 
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
@@ -71,7 +71,7 @@ class TorchDevice(Protocol):
     index: Any
 
 
-# One tensor of any library; the same with Python numbers; and with batches.
+# Array is one tensor of any library, ArrayLike adds Python numbers, TensorLike adds batches.
 Array: TypeAlias = Tensor | SupportsArray | SupportsDLPack | SupportsCudaArray
 ArrayLike: TypeAlias = Array | float | list[Any] | tuple[Any, ...] | range
 TensorLike: TypeAlias = Batch | ArrayLike

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ _ROW = re.compile(r"^\| *\d+ *\| \[(\S+?)\]\((\S+?)\) \|", re.MULTILINE)
 
 def stops_of(page: str, heading: str) -> list[str]:
     """Files of the numbered table below a heading, in order."""
-    text = (ROOT / page).read_text().split(heading, 1)[1].split("\n## ", 1)[0]
+    text = re.split(r"\n##+ ", (ROOT / page).read_text().split(heading, 1)[1], maxsplit=1)[0]
     rows = _ROW.findall(text)
     assert rows and all(name == link for name, link in rows), f"{page}: no table below {heading!r}"
     return [name for name, _ in rows]
@@ -63,5 +64,22 @@ def test_a_call_of_resize_passes_the_stops_of_the_readme() -> None:
     def program() -> None:
         with ndd.EvalMode.deferred:
             ndd.resize(images, size=[20, 20]).evaluate()
+
+    assert first_visits(program, stops) == stops
+
+
+def test_a_reader_to_torch_passes_the_stops_of_contributing(tmp_path) -> None:
+    stops = stops_of("CONTRIBUTING.md", "### From a reader to `.torch()`")
+    assert len(stops) <= MOST_STOPS and len(set(stops)) == len(stops)
+    for k in range(2):
+        _, data = cv2.imencode(".jpg", np.full((30 + k, 40, 3), 100, np.uint8))
+        (tmp_path / f"{k}.jpg").write_bytes(data.tobytes())
+
+    def program() -> None:
+        reader = ndd.readers.File(files=[tmp_path / f"{k}.jpg" for k in range(2)])
+        with ndd.EvalMode.deferred:
+            for jpegs, _labels in reader.next_epoch(batch_size=2):
+                x = ndd.decoders.image(jpegs)
+                ndd.crop(x, crop=[20, 20]).torch()
 
     assert first_visits(program, stops) == stops

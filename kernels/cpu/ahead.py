@@ -1,10 +1,11 @@
-"""Compiles helpers in another process, while this one compiles other things: once per machine.
+"""Names of helpers → object files in the cache, compiled by a second process, once per machine.
 
-Numba compiles one function at a time, however many threads ask for it. Who decodes JPEG files will
-most likely resize them; so when the first ones are decoded and nothing is compiled yet, a second
-process (`python -m ndd.kernels.cpu.ahead`) begins with what that takes, in the order of `USUAL`,
-and puts it into the cache. The first batch of ResNet-50's training loop comes 1 to 2 s earlier (of
-5.5 to 6.5, two cores, a slow hour). NDD_COMPILE_AHEAD=0 switches it off.
+Numba compiles one function at a time, even if many threads ask. A program that decodes JPEG files
+will most likely resize them. So if it decodes the first ones and the cache is empty, a second
+process (`python -m ndd.kernels.cpu.ahead`) compiles the helpers of a resize, in the order of
+`USUAL`, while this process compiles other things. The first batch of ResNet-50's training loop
+comes 1 to 2 s earlier (of 5.5 to 6.5, on two cores of a busy machine). NDD_COMPILE_AHEAD=0
+disables it.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ _process: subprocess.Popen[bytes] | None = None
 
 
 def begin(missing: list[str], folder: Path) -> None:
-    """Start the process, if it has something to do and can keep it in that folder."""
+    """Start the second process if helpers are missing and `folder` is writable."""
     global _process
     is_wanted = os.environ.get("NDD_COMPILE_AHEAD") != "0" and (os.cpu_count() or 1) > 1
-    # a program that Python is a part of may have another opinion of -m
+    # If Python is embedded, the executable is another program and may not understand -m.
     is_python = Path(sys.executable or "").name.startswith("python")
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     is_possible = is_python and os.access(folder, os.W_OK)
     if _process is not None or not missing or not is_wanted or not is_possible:
         return
-    root = str(Path(__file__).parents[3])  # where the package is found
+    root = str(Path(__file__).parents[3])  # the folder that contains the package
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    with suppress(OSError):  # then everything is compiled here
+    with suppress(OSError):  # on failure this process compiles everything itself
         _process = subprocess.Popen(
             [sys.executable, "-m", "ndd.kernels.cpu.ahead", *missing], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
@@ -45,12 +46,12 @@ def begin(missing: list[str], folder: Path) -> None:
 
 
 def turn(name: str) -> int:
-    """Who compiles here begins with what the process does not, or does last."""
+    """Sort key for this process: first other helpers, then those of `USUAL` from the end."""
     return -USUAL.index(name) if name in USUAL else -len(USUAL)
 
 
 def wait_for(name: str, file: Callable[[str], Path]) -> None:
-    """Until the process has compiled a helper, if that is what it is doing."""
+    """Wait while the second process compiles this helper; return at once if it does not."""
     while _process is not None and name in USUAL and _process.poll() is None:
         if name != next((n for n in USUAL if not file(n).exists()), None):
             return
@@ -58,7 +59,7 @@ def wait_for(name: str, file: Callable[[str], Path]) -> None:
 
 
 def _leave() -> None:
-    """It ends by itself."""
+    """Leave the second process to finish, and keep `Popen` from warning that it still runs."""
     if _process is not None and _process.poll() is None:
         _process.returncode = 0
 

@@ -1,4 +1,7 @@
-"""What a renderer of a core must offer to the writer of a CPU kernel (see ir/core.py)."""
+"""The interface between a core's renderer and the writer of a CPU kernel (see kernels/ir/core.py).
+
+A KernelSpec enters; the core's lines of source and the layout of its scratch memory leave.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ if TYPE_CHECKING:
     from .render import Writer
 
 Array = np.ndarray[Any, Any]
-AREA_ALIGNMENT = 64  # of areas in scratch memory, in bytes
-# A vector may be read or written where one element is meant, so each area has room behind it.
+AREA_ALIGNMENT = 64  # bytes
+# Kernels may read or write a whole vector for one element, so each area has spare room at its end.
 SPARE_BYTES = 32
 
 
 class CpuCore(ABC):
-    """Writes the lines of one core; works for one `Writer`.
+    """Writes the lines of one core, for one `Writer`.
 
-    A core that needs memory names its areas; the kernel finds their addresses in variables of the
-    same names. The columns for them stand behind those of the spec and belong to this back-end.
+    A core that needs scratch memory names its areas. This back-end appends a column for each area
+    to the columns of the spec; a kernel reads the offset of area `x` as `area_x`.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -35,7 +38,7 @@ class CpuCore(ABC):
 
     @property
     def line_depth(self) -> int:
-        """How many loops stand around `line`."""
+        """How many loops enclose `line`."""
         return len(self.spec.loop_axes)
 
     def prepare(self) -> Iterable[str]:
@@ -44,14 +47,14 @@ class CpuCore(ABC):
 
     @abstractmethod
     def line(self) -> Iterable[str]:
-        """Lines that compute what `read` gives, for all positions of the loops inside."""
+        """Lines that compute the values that `read` refers to, for all positions of inner loops."""
 
     @abstractmethod
     def read(self, e: Expr) -> str:
         """Source of a `core` leaf."""
 
     def element(self, positions: Sequence[str]) -> tuple[list[str], str]:
-        """Lines that compute the core's `value` at one position of its dimensions, and its name."""
+        """Lines that compute the core's `value` at one position, and the name of that value."""
         writer, core = self.writer, self.spec.core
         assert core is not None
         lines: list[str] = []
@@ -65,7 +68,7 @@ class CpuCore(ABC):
         return lines, writer.ref(core.value)
 
     def _offset(self, slot: int, positions: Sequence[str]) -> str:
-        """Where an operand is, at positions along the dimensions of the core."""
+        """Offset of an operand at positions along the dimensions of the core."""
         access, rank = self.spec.loads[slot], self.spec.rank
         terms = [self.writer.outer_offset(slot, {})]
         for k, stride in enumerate(access.strides[rank:]):
@@ -75,7 +78,7 @@ class CpuCore(ABC):
 
     @classmethod
     def areas(cls, spec: KernelSpec) -> tuple[str, ...]:
-        """Names of the parts of the scratch memory."""
+        """Names of the areas of scratch memory."""
         return ()
 
     @classmethod
@@ -85,7 +88,7 @@ class CpuCore(ABC):
 
 
 def columns_of(spec: KernelSpec) -> dict[Column, int]:
-    """Columns of a CPU kernel's table: those of the spec, then those of its scratch memory."""
+    """Columns of a CPU kernel's table: those of the spec, then those for scratch memory."""
     areas = _areas(spec)
     own: list[Column] = [("scratch",), *(("area", name) for name in areas)] if areas else []
     return {**spec.columns, **{name: len(spec.columns) + k for k, name in enumerate(own)}}
@@ -96,18 +99,18 @@ def _areas(spec: KernelSpec) -> tuple[str, ...]:
 
 
 class Scratch:
-    """The scratch memory of a CPU kernel: which part of it each sample uses for what."""
+    """Lays out the scratch memory of a CPU kernel, for each sample."""
 
     def __init__(self, spec: KernelSpec) -> None:
         self._spec = spec
         self._areas = _areas(spec)
         self._first = len(spec.columns)
-        self.width = len(columns_of(spec))  # of a row of the kernel's table
-        # column for the address of the memory, which each thread fills in; None: there is none
+        self.width = len(columns_of(spec))  # columns of the kernel's table
+        # Each thread writes the address of its scratch memory into this column. None: not needed.
         self.column = self._first if self._areas else None
 
     def divide(self, table: Array) -> int:
-        """Fill in where the areas begin; gives the bytes that the largest sample needs."""
+        """Fill in where the areas begin, and return how many bytes the largest sample needs."""
         core = self._spec.core
         if core is None or not self._areas:
             return 0
@@ -122,5 +125,5 @@ class Scratch:
 
 
 def indented(lines: Iterable[str], by: int = 1) -> Iterator[str]:
-    """Lines of source, further in."""
+    """Lines of source, indented by some levels."""
     return ("    " * by + line for line in lines)

@@ -1,8 +1,9 @@
-"""Long parts of bodies as functions of their own, which LLVM inlines wherever a kernel calls them.
+"""Sources of IR functions → Numba functions that LLVM inlines into every kernel that calls them.
 
-Numba's own work grows with the lines of a kernel, and loops come in versions, with channels
-unrolled in each. As functions these parts are typed once per process (normal numbers added to a
-mirrored image: 1.1 s instead of 4, and 0.7 s once), and loops with them are still vectorised.
+Numba's compile time grows with the lines of a kernel, and a kernel repeats its body in each version
+of a loop and for each unrolled channel. A function is typed once per process instead (adding normal
+noise to a mirrored image compiles in 1.1 s instead of 4, plus 0.7 s once), and LLVM still
+vectorises the loops that call it.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from typing import Any
 from ..common.disk_cache import cache_dir, digest, write_atomically
 from ..common.memo import Memo
 
-# No cache: the text of a kernel names a function, which must be found whenever it is compiled.
-# There is one for each function of the IR, and those are written by hand (four by now).
+# Not a cache: a kernel's source refers to its functions by name, so every entry must stay. There is
+# one entry for each function of the IR, and those are written by hand (four so far).
 _sources: dict[str, str] = {}
 _functions: Memo[str, Any] = Memo("functions that kernels inline", 64)
 
 
 def register(stem: str, source: str) -> str:
-    """The name under which kernels import a function whose source defines `stem`."""
+    """Register the source of function `stem`, and return the name by which kernels import it."""
     name = f"{stem}__{digest(source)}"
     _sources[name] = source
     return name
 
 
 def __getattr__(name: str) -> Any:
-    """The Numba function, for generated kernels."""
+    """Compile a registered function when a generated kernel imports it."""
     if name not in _sources:
         raise AttributeError(name)
     found = _functions.get(name)
@@ -36,7 +37,7 @@ def __getattr__(name: str) -> Any:
         from .native.compile import KernelCompiler
 
         path = cache_dir() / "cpu" / f"{name}.py"
-        write_atomically(path, _sources[name].encode())  # for people
+        write_atomically(path, _sources[name].encode())  # for debugging only
         namespace: dict[str, Any] = {"__name__": f"ndd_generated.{name}"}
         exec(compile(_sources[name], str(path), "exec"), namespace)
         compiled = njit(

@@ -1,8 +1,8 @@
-"""Functions that many CPU kernels call, compiled once for all of them.
+"""Names of helpers → native functions that many CPU kernels call, compiled once for all kernels.
 
-Interpolation needs long loops in many versions. Inside of every kernel they would be most of what
-it costs to compile (2.5 s instead of 0.6 s for a resize); so kernels call them, a few times a line.
-They are native functions with object files of their own, found by name when a kernel is linked.
+Interpolation needs long loops in many versions. Inlined, they would dominate the compile time of
+every kernel (2.5 s instead of 0.6 s for a resize), so kernels call them, a few times per line. Each
+helper has its own object file, and the linker finds it by name.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..common.memo import memoized
 from . import ahead
 
 _lock = threading.RLock()
-# Name → the engine that owns the code, and where it is. No cache: kernels that are linked with a
-# helper jump to its address, so it stays as long as the process does. There are a few dozen.
+# Name → (engine that owns the code, address). Not a cache: linked kernels jump to this address, so
+# an entry stays for the life of the process. There are a few dozen.
 _loaded: dict[str, tuple[Any, int]] = {}
 _nowhere = ctypes.c_int64()
 _IMPORT = re.compile(r"^from ndd\.kernels\.cpu\.helpers import (.+)$", re.MULTILINE)
@@ -34,7 +34,7 @@ def names_in(source: str) -> list[str]:
 def ensure(
     names: Iterable[str], machine: str, link: Callable[[str, bytes], tuple[Any, int]]
 ) -> None:
-    """Make helpers known to the linker: from disk, or compiled now."""
+    """Load helpers from disk, or compile them now, and announce them to the linker."""
     import llvmlite.binding as llvm
 
     def file(name: str) -> Path:
@@ -58,8 +58,10 @@ def ensure(
 
 
 def promise(names: Iterable[str]) -> None:
-    """Let Numba compile what calls helpers that are not there yet. It links its own copy, which
-    nobody runs, and wants addresses for that."""
+    """Register placeholder addresses, so that Numba can compile a kernel before its helpers.
+
+    Numba links its own copy of the kernel, which nobody runs, and needs addresses for that.
+    """
     import llvmlite.binding as llvm
 
     for name in names:
@@ -70,7 +72,7 @@ def promise(names: Iterable[str]) -> None:
 
 @memoized(64)
 def function(name: str) -> Callable[[int, int, int], int]:
-    """A helper of three numbers, to be called from Python."""
+    """A helper that takes three numbers, callable from Python."""
     from .runtime import link, machine, native
 
     ensure([name], machine(), link)
@@ -89,7 +91,7 @@ def _compile(name: str) -> tuple[str, bytes]:
 
 
 def __getattr__(name: str) -> Any:
-    """The call of a helper, for generated kernels."""
+    """The intrinsic by which a generated kernel calls a helper."""
     if name.startswith("_"):
         raise AttributeError(name)
     from .native import catalogue

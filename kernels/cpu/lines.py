@@ -1,9 +1,9 @@
-"""Source of bilinear reads and running sums in a CPU kernel: a tile of the inner loop at a time.
+"""Expressions → source of bilinear reads and running sums in a CPU kernel, one tile at a time.
 
-First a loop computes all positions of the tile (LLVM makes vectors of it), then one interpolates
-pixel by pixel, all channels at once, into a short line, and the kernel's own loop reads that line
-(a rotation by 25°: 4.6 → 3.1 ms an image when channels became vectors, measured on a busy machine).
-Tiles are also short enough for the source rows they touch to stay in the first-level cache.
+A first loop computes all positions of a tile, and LLVM vectorises it. A second one interpolates
+the pixels, all channels at once, into a short line, which the kernel's innermost loop reads.
+(Handling channels as vectors took a rotation by 25° from 4.6 to 3.1 ms an image, on a busy
+machine.) Tiles are short, so that the source rows they touch stay in the L1 cache.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 LINES = ("bilinear", "stepped")
 TILE_COLUMNS = 64
-TILE_ROWS = 64  # of a tile, if running sums are kept from one tile to the next
+TILE_ROWS = 64  # if a kernel keeps running sums from one tile to the next
 ROWS_AHEAD = 4
 _CACHE_LINE = 64
 _KEPT_BYTES = 32  # see native/running_sums.py
-_PLACES_BYTES = 2048  # two positions and what follows from them: see native/bilinear.py
+_PLACES_BYTES = 2048  # positions, offsets and weights of a tile: see native/bilinear.py
 
 
 class LineWriter:
-    """Writes the lines for bilinear reads and running sums; works for one `Writer`."""
+    """Writes the lines for bilinear reads and running sums, for one `Writer`."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -46,7 +46,7 @@ class LineWriter:
         return self.spec.loop_axes[-1] if self.spec.loop_axes else None
 
     def _runs_on(self, e: Expr) -> bool:
-        """Whether a running sum goes on from one element of the innermost loop to the next."""
+        """Whether a running sum continues from one element of the innermost loop to the next."""
         start, step, x = e.args
         inner = len(self.spec.loop_axes)
         depths = self.writer.depths
@@ -54,14 +54,14 @@ class LineWriter:
         return moves and max(depths[start], depths[step]) < inner
 
     def needs(self) -> list[Expr]:
-        """What the lines are computed from, whatever is stored in the end."""
+        """The expressions that the lines of a tile are computed from."""
         steps = [a for e in self.steps for a in e.args[:2]]
         return [*steps, *(a for e in self.reads for a in e.args)]
 
     def allocate(self) -> Iterator[str]:
         for e, k in self.sums.items():
             if e in self.steps:
-                yield f"steps_{k} = stack_{8 * TILE_COLUMNS}()"  # they are written by groups
+                yield f"steps_{k} = stack_{8 * TILE_COLUMNS}()"  # room for whole groups
             yield f"kept_{k} = stack_{TILE_ROWS * _KEPT_BYTES}()"
             yield f"for slot in range({TILE_ROWS}):"
             yield f"    put_i64(kept_{k}, slot * {_KEPT_BYTES // 8}, -1)"
@@ -71,7 +71,7 @@ class LineWriter:
             yield f"line_{k} = stack_{4 * TILE_COLUMNS * _pitch(e)}()"
 
     def lines(self, done: set[Expr]) -> Iterator[str]:
-        """All lines of the tile from `tile` to `tile_end`."""
+        """Lines that fill the tile from `tile` to `tile_end`."""
         for e, k in self.steps.items():
             yield self._running_sum(e, k)
         for where, k in self.places.items():
@@ -87,7 +87,7 @@ class LineWriter:
         self.writer.helpers.add("fill_steps")
         numbers = ", ".join(map(self.writer.ref, (start, step)))
         kept = f"kept_{k}"
-        if len(self.spec.loop_axes) > 1:  # every row of a tile goes on where the tile before ended
+        if len(self.spec.loop_axes) > 1:  # each row continues where the previous tile ended
             kept += f" + (o_{self.spec.loop_axes[-2]} - rows) * {_KEPT_BYTES}"
         return f"fill_steps(steps_{k}, {kept}, tile_end - tile, {place}, {numbers})"
 
@@ -134,7 +134,7 @@ class LineWriter:
         return f"row_f32(line_{self.reads[whole]}, {at})"
 
     def cut(self, stores: Stores) -> Stores:
-        """Stores in which lanes are leaves: their positions have been computed before."""
+        """The stores with each lane turned into a leaf, because earlier lines compute it."""
 
         def leaf(e: Expr) -> Expr | None:
             return Expr("lane", e.dtype, (), e) if e.op == "lane" and e.args else None
@@ -144,10 +144,10 @@ class LineWriter:
 
 
 def ask_for_output(writer: Writer) -> Iterator[str]:
-    """Ask for the memory that a later row of this tile will be written to.
+    """Prefetch the memory that a later row of this tile will be written to.
 
-    Row after row of a tile is too short a run for a CPU to foresee the next, and stores that wait
-    for memory hold up everything (a rotation by 25°: 1.24 times as fast; one row ahead: 1.21).
+    The rows of a tile are too short for the CPU's prefetcher, and a store that misses the cache
+    stalls the loop (a rotation by 25° runs 1.24 times as fast; with one row ahead 1.21).
     """
     spec = writer.spec
     if len(spec.loop_axes) < 2:
@@ -157,7 +157,7 @@ def ask_for_output(writer: Writer) -> Iterator[str]:
         step = access.strides[column]
         if step is None or not 0 < step * access.dtype.bytes <= _CACHE_LINE:
             continue  # mirrored or scattered
-        # of points that lie side by side, like channels, the first one
+        # Among points that are neighbours in memory, such as channels, only the first.
         close = [a for a, s in enumerate(access.strides) if s is not None and s < step]
         points = [p for p in spec.static_points if not any(p.get(a) for a in close)]
         for point in points:

@@ -1,4 +1,4 @@
-"""KernelSpec → Numba source: plain loops over one sample, one row of the table per sample."""
+"""KernelSpec → Numba source: for each row of the table, plain loops over one sample."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from . import functions as cpu_functions
 from .cores import columns_of
 from .lines import LINES, TILE_COLUMNS, TILE_ROWS, LineWriter, ask_for_output
 
-# Below this many elements a direct evaluation is used: filling 256 entries has to pay off.
-# bench/tabulate.py, time looked up / computed, for costs of 25 to 109: 1.3 to 2 with 128 elements,
-# 1.0 to 1.1 with 256, 0.6 to 0.8 with 512, 0.35 to 0.7 with 1024.
+# With fewer elements a kernel computes each of them: filling 256 entries would not pay off.
+# bench/tabulate.py, time of lookup / time of computation, for costs of 25 to 109: 1.3 to 2 with 128
+# elements, 1.0 to 1.1 with 256, 0.6 to 0.8 with 512, 0.35 to 0.7 with 1024.
 TABLE_MIN_ELEMENTS = 512
-# Kernels with more windows than this test every element instead of splitting their loops: each
-# window that is split makes three loops of one.
+# Kernels with more windows than this test every element instead of splitting their loops, because
+# each split turns one loop into three.
 MAX_SPLIT_WINDOWS = 2
-MAX_STORE_SCOPES = 7  # of the eight; the last one is for interpolated rows
+MAX_STORE_SCOPES = 7  # of eight alias scopes; interpolated rows use the last one
 
 _HEADER = '''"""{title}
 
@@ -68,7 +68,7 @@ def render(spec: KernelSpec, name: str) -> str:
 
 @memoized(256)
 def function_name(f: Function) -> str:
-    """Name of the Numba function for a function of the IR, with a digest of its source."""
+    """Register the Numba function of an IR function; its name has a digest of its source."""
     writer = Lines()
     writer.names = {p: f"a{k}" for k, p in enumerate(f.parameters)}
     head = f"def {f.name}({', '.join(writer.names.values())}):"
@@ -79,17 +79,17 @@ def function_name(f: Function) -> str:
     return cpu_functions.register(f.name, source)
 
 
-# Stands for the lines of the core among the expressions that have been computed.
+# A marker in the set of computed expressions: the lines of the core have been written.
 _LINE = Expr("line", dt.float32)
 Stores = list[tuple[dict[int, int], int, Expr]]  # (point of the unrolled axes, store, value)
 
 
 class Lines:
-    """Names of values and constants in one file.
+    """Names of the values and constants in one source file.
 
-    NOTE [names] Every line assigns a name of its own, also where loops come in versions, and
-    literals are global constants: Numba then has no SSA form to rebuild and no calls to type, a
-    good part of its time on long kernels (1.9 s → 1.3 to 1.5 s for 520 lines).
+    NOTE [names] Every line assigns a new name, even in several versions of one loop, and literals
+    are global constants. So Numba need not rebuild the SSA form or type the calls that make
+    literals, which saves much of its time on long kernels (520 lines: 1.9 s → 1.3 to 1.5 s).
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Lines:
         self.constants: dict[str, str] = {}
 
     def assign(self, e: Expr, text: str | None = None) -> str:
-        """The line that computes an expression, under a new name."""
+        """The line that assigns an expression to a new name."""
         text = text or self.print(e)
         self.names[e] = self.fresh("t")
         return f"{self.names[e]} = {text}"
@@ -124,7 +124,7 @@ class Lines:
 
 
 class Writer(Lines):
-    """Writes the body; one instance per kernel."""
+    """Writes the body of one kernel."""
 
     def __init__(self, spec: KernelSpec) -> None:
         super().__init__()
@@ -137,10 +137,10 @@ class Writer(Lines):
         self.imports: set[str] = set()  # from native.catalogue
         self.helpers: set[str] = set()  # from helpers
         self.functions: set[str] = set()  # from functions
-        self.fixed: dict[tuple[int, int], int] = {}  # strides of loads known in this loop
+        self.fixed: dict[tuple[int, int], int] = {}  # strides that the current loop assumes
         self.order = self._analyse(self.stores)
         self.lines = LineWriter(self) if any(e.op in LINES for e in self.order) else None
-        self.hoisted: list[Expr] = []  # needed before the innermost loop, besides the stores
+        self.hoisted: list[Expr] = []  # computed before the innermost loop, for `lines`
         if self.lines is not None:
             self.hoisted = self.lines.needs()
             self.stores = self.lines.cut(self.stores)
@@ -149,11 +149,11 @@ class Writer(Lines):
         self.columns = columns_of(spec)
         self.core = spec.core.cpu_renderer()(self) if spec.core else None
         values = [value for _, _, value in self.stores]
-        # for each store, the byte it is a function of
+        # For each store, the 8-bit load that its value is a function of.
         self.table_source = byte_loads(values, self.depths) if spec.is_tabulated else None
 
     def _analyse(self, stores: Stores, also: Sequence[Expr] = ()) -> list[Expr]:
-        """All expressions below the stored values, in order, each with its depth."""
+        """All expressions that the stored values depend on, in order; records their depths."""
         order = walk([*also, *(v for _, _, v in stores)])
         for e in order:
             if e not in self.depths:
@@ -196,14 +196,14 @@ class Writer(Lines):
     # -- loops ---------------------------------------------------------------------------------
 
     def _nest(self, depth: int, stores: Stores, done: set[Expr]) -> Iterable[str]:
-        """The loops from `depth` inwards; `done` has been computed by the lines before."""
+        """The loops from `depth` inwards; earlier lines have computed the expressions in `done`."""
         axes = self.spec.loop_axes
         order = self._analyse(stores, self.hoisted if depth < max(len(axes), 1) else ())
         if self.core is not None and depth == self.core.line_depth and _LINE not in done:
             yield from self.core.line()
             done = done | {_LINE}
         for e in order:
-            # also from further out: what a settled window has turned into something new
+            # Shallower expressions can occur too: assuming a window rewrites expressions.
             if e.op != "const" and self.depths[e] <= depth and e not in done:
                 yield self.assign(e)
         done = done | {e for e in order if self.depths[e] <= depth}
@@ -213,7 +213,7 @@ class Writer(Lines):
             for n, (point, k, value) in enumerate(stores):
                 yield self._store(point, k, self.ref(value), n)
             return
-        # only of what is stored: `_assume` settles nothing in what is computed for lines
+        # Only windows of stored values count: `_assume` does not rewrite hoisted expressions.
         inner = walk([value for _, _, value in stores])
         windows = [e for e in inner if e.op == "window"] if self._may_split(inner) else []
         settled = next((w for w in windows if self.depths[w] == depth), None)
@@ -241,13 +241,13 @@ class Writer(Lines):
         yield from _indent([loop, *_indent(self._nest(depth + 1, stores, done), 1)], by)
 
     def _only_tiles(self) -> Iterable[str]:
-        """Tiles of a kernel that has no loop around its innermost one, or none at all."""
+        """The loop over tiles in a kernel that has one loop or none."""
         if self.spec.loop_axes:
             return self._tiles(self.spec.loop_axes[0])
         return ["for tile in range(1):", "    tile_end = 1"]
 
     def _tiles(self, axis: int) -> Iterable[str]:
-        """The loop over tiles of the innermost loop, which stands around the rows."""
+        """The loop over tiles of columns, which encloses the loop over rows."""
         yield f"for tile in range(0, n_{axis}, {TILE_COLUMNS}):"
         yield f"    tile_end = min(tile + {TILE_COLUMNS}, n_{axis})"
 
@@ -256,9 +256,9 @@ class Writer(Lines):
     ) -> Iterable[str]:
         """The innermost loop; in three versions if operands may be mirrored along it.
 
-        NOTE [mirrored loops] With a stride that only the table knows, LLVM loads element by
-        element. So the usual cases, as it lies and mirrored, get loops with constant strides (a
-        normalising crop after colour_twist: 0.2 ms an image instead of 0.98).
+        NOTE [mirrored loops] If a stride is known only at run time, LLVM loads element by element.
+        So the two usual cases, plain and mirrored, get loops with constant strides (a normalising
+        crop after colour_twist: 0.2 ms an image instead of 0.98).
         """
 
         def loops() -> list[str]:
@@ -295,7 +295,7 @@ class Writer(Lines):
     ) -> Iterable[str]:
         """The innermost loop in three parts: before, inside and after a window.
 
-        Inside, nothing is tested and loads run on; outside, the value is usually a constant.
+        Inside, no test is left and loads are contiguous; outside, the value is usually constant.
         """
         slot, pinned = window.attr
         name = self.fresh("w")
@@ -324,7 +324,7 @@ class Writer(Lines):
     def _store(self, point: dict[int, int], k: int, value: str, scope: int) -> str:
         access = self.spec.stores[k]
         offset = self.offset("out", k, access, tuple(point.items()))
-        # stores of one kernel never meet: each has an alias scope of its own
+        # The stores of a kernel never overlap, so each gets its own alias scope.
         suffix = f"_{scope}" if 0 < scope < MAX_STORE_SCOPES else ""
         return f"store_{access.dtype}{suffix}(out_{k}, {offset}, {value})"
 
@@ -364,7 +364,7 @@ class Writer(Lines):
     def offset(
         self, kind: str, k: int, access: Access, pinned: tuple[tuple[int, int | str], ...]
     ) -> str:
-        """Where an operand's element is, at `pinned` positions along some axes, else the loops'."""
+        """Offset of an operand's element, at `pinned` positions and else at the loop variables."""
         at = dict(pinned)
         terms = [f"{kind}_first_{k}"] if access.guarded else []
         for axis, stride in enumerate(access.strides):
@@ -379,7 +379,7 @@ class Writer(Lines):
         return " + ".join(terms) or "0"
 
     def outer_offset(self, slot: int, point: dict[int, int]) -> str:
-        """Where an operand is at the output's position, whatever the computed positions are."""
+        """Offset of an operand along the output axes, without its computed positions."""
         access = self.spec.loads[slot]
         own = replace(access, strides=access.strides[: self.spec.rank])
         pinned = tuple((a, k) for a, k in point.items() if own.strides[a] != 0)
@@ -431,7 +431,7 @@ class Writer(Lines):
         return " + ".join(t for t in terms if t != "0")
 
     def _tests(self, slot: int, at: dict[int, int], skip: int | None = None) -> str:
-        """Source of a window's test, except along `skip`."""
+        """Source of the bounds test of a window, along all its axes except `skip`."""
         tests = []
         for a in self.spec.windows[slot]:
             if a != skip:
@@ -441,7 +441,7 @@ class Writer(Lines):
 
 
 def _assume(stores: Stores, window: Expr, inside: bool) -> Stores:
-    """The stores, with a window known to hold or not to."""
+    """The stores, simplified for positions inside or outside of a window."""
     memo: dict[Expr, Expr] = {}
     answer = const(inside, dt.bool_)
 
@@ -475,12 +475,12 @@ def _literal(value: object, dtype: DType) -> str:
     return f"{dtype}({value!r})"
 
 
-Printer = Callable[..., str]  # of an expression and the names of its arguments
+Printer = Callable[..., str]  # takes an expression and the names of its arguments
 
 
 def _arithmetic(symbol: str) -> Printer:
     def show(e: Expr, a: str, b: str) -> str:
-        if e.dtype is dt.int64:  # Numba calls the overflow of signed numbers undefined
+        if e.dtype is dt.int64:  # signed overflow is undefined in Numba
             return f"i64(u64({a}) {symbol} u64({b}))"
         text = f"{a} {symbol} {b}"
         return text if e.dtype.is_float or e.dtype.bits == 64 else f"{e.dtype}({text})"

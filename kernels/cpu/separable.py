@@ -1,13 +1,15 @@
-"""Source of the interpolating part of a CPU kernel: one line of the result at a time.
+"""`SeparableSum` → source of the interpolating part of a CPU kernel, one output line at a time.
 
-The rows that a line depends on are summed up into one float32 row, a loop over contiguous memory
-with as many taps as it has rows; then every pixel of the line is a sum of a few neighbours in that
-row. Or the other way round, where upstream does that (see NOTE [order of sums]): the last few rows
-are kept, each with its columns summed up (of images eight rows at once: native/band_sums.py), and
-the line is a sum of these. Rows of a volume are summed up along two dimensions, of which `a` is the
-one that comes earlier. What follows in the group reads the line. So there is no full-size
-intermediate, only columns and rows that are needed are read, and weights are computed once per
-sample.
+Rows first: the kernel adds the weighted input rows of a line into one float32 row, in loops over
+contiguous memory. Each pixel of the line is then a weighted sum of a few neighbours in that row.
+
+Columns first, if upstream uses that order (see NOTE [order of sums]): the kernel sums the columns
+of each input row (for images eight rows at once, see native/band_sums.py), keeps the last few of
+these rows in a ring, and adds them up into the line.
+
+Rows of a volume are summed along two dimensions: first `a`, then `b`. The other expressions of the
+group read the line. So no full-size intermediate exists, the kernel reads only the rows and columns
+that it needs, and it computes weights once per sample.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from .native.block_sizes import BAND_COLUMNS, BAND_ROWS, GROUP
 if TYPE_CHECKING:
     from .render import Writer
 
-Places = dict[str, str]  # of a row, along the dimensions of rows: "a" and, of a volume, "b"
+Places = dict[str, str]  # where a row lies along "a" and, in a volume, along "b"
 
 
-# Further areas of scratch memory, by the number of dimensions: rows that are kept where columns are
-# summed up first, and one part of a sum along two dimensions.
+# Further areas of scratch memory, by the number of dimensions: the ring of rows and the row numbers
+# in it if columns are summed first; a band of rows (images); one term of the sum along b (volumes).
 _MORE_AREAS = {1: (), 2: ("kept", "ring", "band"), 3: ("kept", "ring", "part")}
 
 
@@ -47,7 +49,7 @@ class SeparableLines(CpuCore):
         self.last = len(self.axes) - 1
         self.rows = "ab"[: self.last]
         self.channels = core.lanes
-        # Channels that lie side by side are interpolated together, others one after the other.
+        # Channels that are contiguous in memory are interpolated together, others one by one.
         runs_on = all(self._runs_on(a, self.channels) for a in spec.core_loads)
         self.lanes = self.channels if runs_on else 1
         self.contiguous = all(self._runs_on(a, self.lanes) for a in spec.core_loads)
@@ -76,7 +78,7 @@ class SeparableLines(CpuCore):
             if k == last:
                 n_out = -(-n_out // GROUP) * GROUP
             areas += [4 * n_out + 8, 4 * n_out * count]  # first taps, weights
-        # of the last dimension: sums of rows, with the border repeated, and pixels of the result
+        # `sums` holds a row of the input, with its border repeated; `line` a line of the output.
         sums, line = 4 * lanes * (n_in + 2 * count + 2), 4 * lanes * n_out
         return [*areas, sums, line, *cls._row_areas(last, lanes, numbers, sums, line)]
 
@@ -84,7 +86,7 @@ class SeparableLines(CpuCore):
     def _row_areas(
         last: int, lanes: int, numbers: Callable[[Column], Array], sums: Array, line: Array
     ) -> list[Array]:
-        """Bytes of `_MORE_AREAS`."""
+        """Bytes per sample of the areas in `_MORE_AREAS`."""
         if last == 0:
             return []
         more = BAND_ROWS - 1 if last == 1 else 0
@@ -95,12 +97,12 @@ class SeparableLines(CpuCore):
         is_first = turns[last] < np.min(turns[:last], axis=0)
         slots = slots * is_first
         areas = [8 * lanes * slots, slots * line]
-        # as floats and as bytes, and eight pixels of it
+        # A band holds its elements as floats and as bytes, and the sums of eight pixels.
         band = lanes * BAND_ROWS * (5 * BAND_COLUMNS + 4 * GROUP) * is_first
         return [*areas, band if last == 1 else np.maximum(sums, line)]
 
     def _runs_on(self, access: Access, lanes: int) -> bool:
-        """Whether so many lanes of all pixels in a row of an operand are one run of elements."""
+        """Whether a row of an operand is contiguous if each pixel has this many lanes."""
         if not self._is_tapped(access):
             return True
         pixel, *lane = access.strides[self.spec.rank + self.last :] or (0,)
@@ -114,7 +116,7 @@ class SeparableLines(CpuCore):
         return f"row_f32(line, {e.attr} * room + {o})"
 
     def _n(self, k: int) -> str:
-        """Positions of the result along a dimension."""
+        """Number of output positions along a dimension, as source."""
         return "1" if self.axes[k] is None else f"n_{self.axes[k]}"
 
     # -- once per sample -----------------------------------------------------------------------
@@ -122,7 +124,7 @@ class SeparableLines(CpuCore):
     def prepare(self) -> Iterator[str]:
         for name in self.areas(self.spec):
             yield f"{name} = scratch + area_{name}"
-        # pixels of a line, in groups
+        # Pixels of a line, rounded up to whole groups.
         yield f"room = ({self._n(self.last)} + {GROUP - 1}) // {GROUP} * {GROUP}"
         for k in range(self.last + 1):
             room, places = (
@@ -136,7 +138,7 @@ class SeparableLines(CpuCore):
             yield f"high_{k} = i64(get_i32(first_{k}, {room} + 1))"
         self.writer.imports.add("as_f32")
         self.writer.helpers |= {"fill_taps", "pad_row", f"sum_columns_{self.lanes}"}
-        # columns of the input that are needed, and how often its border pixels are repeated
+        # The range of input columns that is needed, and how often border pixels are repeated.
         last = self.last
         yield f"begin = min(max(low_{last}, 0), tap_in_{last} - 1)"
         yield f"end = max(min(high_{last}, tap_in_{last}), begin + 1)"
@@ -154,7 +156,7 @@ class SeparableLines(CpuCore):
             yield f"        put_i64(kept, {slot}, -1)"
 
     def _order(self) -> Iterator[str]:
-        """Which dimension the rows are summed up along first, `a`, and which later, `b`."""
+        """Assign the dimensions of rows to `a` (summed first) and `b` (summed second)."""
         names = [f"tap_{what}" for what in ("count", "in", "turn")]
         slots = [a for a, access in enumerate(self.spec.loads) if self._is_tapped(access)]
         strides = {f"stride_{{}}_{a}": [self._stride(a, k) for k in (0, 1)] for a in slots}
@@ -165,19 +167,23 @@ class SeparableLines(CpuCore):
         for name, (first, second) in strides.items():
             yield from self._in_order(name, first, second)
         more = f" + {BAND_ROWS - 1}" if self.last == 1 else ""
-        for d in self.rows:  # so many rows are kept at most
+        for d in self.rows:  # capacity of the ring, in rows
             yield f"ring_{d} = min(count_{d}{more}, in_{d})"
         if self._in_bands():
             yield from self._bands()
 
     def _in_bands(self) -> bool:
-        """Whether columns of several rows may be summed up at once: those of images, as they lie
-        in memory. (A volume may need its next rows only after it has forgotten them.)"""
+        """Whether the columns of several rows may be summed at once: for plain loads of images.
+
+        In a volume, the ring may overwrite the extra rows before the kernel needs them.
+        """
         return self.last == 1 and self._plain_load() is not None
 
     def _bands(self) -> Iterator[str]:
-        """The last row that a band may begin with; none can if rows are skipped or come in
-        descending order, or if eight pixels need too many columns."""
+        """Find the last row that a band may begin with.
+
+        It is -1 if rows are skipped or descend, or if eight pixels need too many columns.
+        """
         yield "rises = as_f32(tap_scale_0) * f32(tap_step_0) >= f32(0.0)"
         yield f"is_dense = high_0 - low_0 <= {self._n(0)} * tap_count_0"
         reach = f"abs(as_f32(tap_scale_1)) * f32({GROUP - 1}) + f32(tap_count_1 + 4)"
@@ -186,7 +192,7 @@ class SeparableLines(CpuCore):
         yield "lines = stack_256()"
 
     def _in_order(self, name: str, first: str, second: str) -> Iterator[str]:
-        """`name` of `a` and `b`, given what it is of the dimensions 0 and 1."""
+        """Assign `name` for `a` and `b`, given its values for dimensions 0 and 1."""
         if self.last == 1:
             yield f"{name.format('a')} = {first}"
         else:
@@ -210,9 +216,11 @@ class SeparableLines(CpuCore):
             yield from indented(self._sums("lane"))
 
     def _sums(self, lane: str) -> Iterator[str]:
-        """NOTE [order of sums] Upstream takes the cheapest order (resize_geometry.py). Sums differ
-        in their last bits, and these decide where a result is exactly a half: one byte in 36
-        if 2 pixels become 3. So we take the same order, and then all bits agree.
+        """Sum the taps of a line in the order that the table gives.
+
+        NOTE [order of sums] Upstream sums in the cheapest order (see resize_geometry.py). The order
+        changes the last bits of a sum, and these decide how values next to a half are rounded: one
+        byte in 36 differs if 2 pixels become 3. So we use upstream's order, and all bits agree.
         """
         line = f"line + {lane} * 4 * room" if lane != "0" else "line"
         if not self.rows:
@@ -244,7 +252,7 @@ class SeparableLines(CpuCore):
         return [*rows, *self._columns(line)]
 
     def _columns(self, to: str) -> Iterator[str]:
-        """Repeat the border pixels of a row, and sum up its columns."""
+        """Repeat the border pixels of a row, then sum its columns."""
         yield "if left + right > 0:"
         yield f"    pad_row(sums, left, span, right, {self.lanes})"
         k = self.last
@@ -252,7 +260,7 @@ class SeparableLines(CpuCore):
         yield f"sum_columns_{self.lanes}(sums, {taps}, low, {to})"
 
     def _sum_along_b(self, to: str, part: Callable[[Places], Iterable[str]]) -> Iterator[str]:
-        """The sum of parts, which are made one after the other."""
+        """Compute the terms of the sum along `b` one after the other, and add each to `to`."""
         t, b = self.writer.fresh("t"), self.writer.fresh("b")
         self.writer.helpers.add("sum_rows_f32")
         yield f"for {t} in range(count_b):"
@@ -262,9 +270,9 @@ class SeparableLines(CpuCore):
         yield f"    sum_rows_f32(part, 0, 0, 0, 1, weights_b + {t} * 4, 1, {t}, {count}, {to})"
 
     def _sum_of_ring(self, lane: str, places: Places, to: str) -> Iterator[str]:
-        """Sum up rows along `a`, of which each has its columns summed up.
+        """Sum rows of the ring along `a`; the columns of each row are already summed.
 
-        `kept` tells which row is in which slot of the ring.
+        `kept` holds the number of the row in each slot of the ring.
         """
         t, a, slot, name = (self.writer.fresh(stem) for stem in "task")
         size = f"room * {self.lanes}"
@@ -290,7 +298,7 @@ class SeparableLines(CpuCore):
         yield f"sum_rows_f32_ring({source}, 0, {size}, {taps}, 0, {size}, {to})"
 
     def _band(self, a: str, ring: str, name: str, size: str) -> Iterator[str]:
-        """Row `a` and those that follow it, each with its columns summed up."""
+        """Sum the columns of row `a` and of the rows after it, into the ring."""
         load, k = self._plain_load(), self.writer.fresh("k")
         assert load is not None
         slot, dtype = self.writer.fresh("s"), self.spec.loads[load.attr].dtype
@@ -306,7 +314,7 @@ class SeparableLines(CpuCore):
         yield f"{helper}({row}, {taps}, band, lines)"
 
     def _outer_number(self) -> str:
-        """Number of the position along all axes that are not interpolated."""
+        """The position along all axes that are not interpolated, as one flat number."""
         number = "0"
         for axis in self.spec.loop_axes:
             if axis not in self.axes:
@@ -316,7 +324,7 @@ class SeparableLines(CpuCore):
     # -- rows ----------------------------------------------------------------------------------
 
     def _row(self, places: Places) -> Iterator[str]:
-        """One row as it is, in `inner`; `places`: where it lies along each dimension."""
+        """Copy the row at `places` into `inner`, as float32."""
         if self._plain_load() is not None:
             yield from self._call_sum_rows(places, "0, 0, 1, one, 1", "inner")
         else:
@@ -325,7 +333,7 @@ class SeparableLines(CpuCore):
             yield from self._each_value(bases, "{}", "inner")
 
     def _sum_along_a(self, places: Places, to: str) -> Iterator[str]:
-        """The rows along `a` summed up."""
+        """Sum the rows along `a` into `to`."""
         load = self._plain_load()
         if load is not None:
             rows = f"stride_a_{load.attr}, at_a, in_a, weights_a, count_a"
@@ -345,7 +353,7 @@ class SeparableLines(CpuCore):
             yield from indented(self._each_value(bases, total, to), 2)
 
     def _plain_load(self) -> Expr | None:
-        """The load that a tap is, if it is no more than that and its rows are contiguous."""
+        """The load, if a tap is just a load (perhaps cast to float32) of contiguous rows."""
         e = self.value
         while e.op == "cast" and e.dtype is dt.float32:
             e = e.args[0]
@@ -361,14 +369,14 @@ class SeparableLines(CpuCore):
         yield f"{name}(in_{load.attr}, {begin}, {rows}, 0, {count}, {to})"
 
     def _each_value(self, bases: dict[int, str], total: str, to: str) -> Iterator[str]:
-        """A loop over the values of a row, that stores what is made of each of them."""
+        """A loop over the values of a row that stores `total`, formatted with each value."""
         e = self.writer.fresh("e")
         lines, value = self._tap(bases, e)
         yield f"for {e} in range(span * {self.lanes}):"
         yield from indented([*lines, f"store_f32_7({to}, {e}, {total.format(value, e=e)})"])
 
     def _bases(self, places: Places) -> tuple[dict[int, str], list[str]]:
-        """Where a row begins in each operand."""
+        """Names of the offsets of a row in each operand, and the lines that compute them."""
         bases: dict[int, str] = {}
         lines: list[str] = []
         for load in walk([self.value]):
@@ -378,7 +386,7 @@ class SeparableLines(CpuCore):
         return bases, lines
 
     def _base(self, slot: int, places: Places, whole: bool = False) -> str:
-        """Where a row, or the needed part of it, begins in an operand, for the channel at hand."""
+        """Offset of a row in an operand, at the current channel: of its needed part, or `whole`."""
         terms = [self.writer.outer_offset(slot, {})]
         if self.lanes != self.channels:
             terms.append(f"lane * {self._stride(slot, self.last + 1)}")
@@ -388,13 +396,13 @@ class SeparableLines(CpuCore):
         return " + ".join(t for t in terms if t != "0")
 
     def _stride(self, slot: int, k: int) -> str:
-        """Of an operand along an interpolated dimension, or that of channels behind the last."""
+        """Stride of an operand along interpolated dimension k; of its channels if k is one more."""
         axis, access = self.spec.rank + k, self.spec.loads[slot]
         stride = access.strides[axis] if axis < len(access.strides) else 0
         return f"in_stride_{slot}_{axis}" if stride is None else str(stride)
 
     def _tap(self, bases: dict[int, str], e: str) -> tuple[list[str], str]:
-        """Lines that compute the value of one tap, and its name."""
+        """Lines that compute the value of one tap, and the name of that value."""
         lines: list[str] = []
         for x in walk([self.value]):
             if x.op == "const":
@@ -413,5 +421,5 @@ class SeparableLines(CpuCore):
 
 
 def _clamped(d: str, tap: str) -> str:
-    """The place of a tap along a dimension, if need be the border's."""
+    """Position of a tap along a dimension, clamped to the border."""
     return f"min(max(at_{d} + {tap}, 0), in_{d} - 1)"

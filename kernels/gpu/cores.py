@@ -1,4 +1,7 @@
-"""What a renderer of a core must offer to the writer of a GPU kernel (see ir/core.py)."""
+"""The interface between a core's renderer and the writer of a GPU kernel (see kernels/ir/core.py).
+
+A KernelSpec enters; the core's lines of source and its compiler options leave.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class GpuCore(ABC):
-    """Writes the lines of one core; works for one `Writer`. Every lane computes its own value."""
+    """Writes the lines of one core, for one `Writer`. Every lane computes its own value."""
 
-    # Points of one program; None: as many as without a core.
+    # Points of one program. None: as many as in a kernel without a core.
     block: ClassVar[int | None] = None
 
     def __init__(self, writer: Writer) -> None:
@@ -29,7 +32,7 @@ class GpuCore(ABC):
 
     @abstractmethod
     def lines(self) -> Iterable[str]:
-        """Lines that compute what `name` names."""
+        """Lines that compute the variables that `name` refers to."""
 
     @abstractmethod
     def name(self, e: Expr) -> str:
@@ -43,9 +46,9 @@ class GpuCore(ABC):
     def element(
         self, positions: list[str], lane: str = "0", prefix: str = "v"
     ) -> tuple[list[str], str]:
-        """Lines that compute the core's `value` at one position of its dimensions, and its name."""
+        """Lines that compute the core's `value` at one position, and the name of that value."""
         writer, rank = self.writer, self.spec.rank
-        names = dict(writer.names)  # of what has been computed outside of the loops
+        names = dict(writer.names)  # of values computed outside the loops
         lines: list[str] = []
         for e in walk([self.value]):
             if e.op == "const" or e in names:

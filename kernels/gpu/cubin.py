@@ -1,7 +1,7 @@
-"""Ahead-of-time compilation to machine code, with no GPU: KernelSpec → a report on its cubin.
+"""KernelSpec → a report on its machine code (cubin), compiled ahead of time and without a GPU.
 
-The Triton wheel has ptxas, cuobjdump and nvdisasm, so registers, spills, shared memory and
-instruction counts of every generated kernel can be tested on any machine.
+The Triton wheel contains ptxas, cuobjdump and nvdisasm. So tests on any machine can check the
+registers, spills, shared memory and instruction counts of every generated kernel.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .kernel import NUM_WARPS, GpuKernel, Variant, block_of, import_triton
 ARCHS = (80, 90, 120)
 WARP_SIZE = 32
 REGISTERS_PER_SM = 65536
-REGISTER_UNIT = 256  # a warp's registers are allocated in units of this many
-# CUDA programming guide, "technical specifications per compute capability":
+REGISTER_UNIT = 256  # registers of a warp are allocated in this unit
+# Source: CUDA programming guide, "technical specifications per compute capability".
 MAX_WARPS_PER_SM = {80: 64, 89: 48, 90: 64, 120: 48}
 MAX_BLOCKS_PER_SM = {80: 32, 89: 24, 90: 32, 120: 24}
 SHARED_BYTES_PER_SM = {80: 164 << 10, 89: 100 << 10, 90: 228 << 10, 120: 100 << 10}
 SHARED_BYTES_RESERVED = 1 << 10  # per block, by the driver
-# Families of SASS instructions (CUDA binary utilities, "instruction set reference"), by how a
-# mnemonic begins; the first that fits. A leading U is the same on the uniform datapath.
+# Families of SASS instructions, by the prefixes of their mnemonics; the first match counts. A
+# leading U means the uniform datapath. Source: CUDA binary utilities, "instruction set reference".
 FAMILIES = {
     "move": ("IMAD.MOV", "MOV", "SEL", "R2", "S2", "CS2R", "SHFL", "P2R", "PRMT"),
     "global memory": ("LDG", "STG"),
@@ -54,7 +54,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class CubinReport:
-    """What the assembler made of a kernel."""
+    """The resources and instructions of a compiled kernel."""
 
     name: str
     arch: int
@@ -62,34 +62,34 @@ class CubinReport:
     registers: int
     local_bytes: int  # spills and stack, per thread
     shared_bytes: int
-    occupancy: float  # modelled: resident warps over the most there can be
+    occupancy: float  # modelled: resident warps / maximum
     cubin: bytes = field(repr=False)
 
     @cached_property
     def mnemonics(self) -> list[str]:
-        """The SASS, without padding. It takes the disassembler half a second, so only if asked."""
+        """Mnemonics of the SASS, without padding; lazy, as the disassembler takes half a second."""
         sass = _inspect("nvdisasm", "-c", self.cubin)
         found = re.findall(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\S*)", sass)
         return [m for m in (m.rstrip(";") for m in found) if m != "NOP"]
 
     @property
     def instructions(self) -> int:
-        """How many there are; what is in a loop counts once."""
+        """Number of instructions in the code; the body of a loop counts once."""
         return len(self.mnemonics)
 
     @property
     def mix(self) -> dict[str, int]:
-        """Instructions by family."""
+        """Number of instructions by family."""
         return dict(Counter(map(family, self.mnemonics)).most_common())
 
     @property
     def loads(self) -> dict[int, int]:
-        """Global loads in the code by their width in bits."""
+        """Number of global loads in the code, by their width in bits."""
         return _widths(self.mnemonics, "LDG")
 
     @property
     def stores(self) -> dict[int, int]:
-        """Global stores in the code by their width in bits."""
+        """Number of global stores in the code, by their width in bits."""
         return _widths(self.mnemonics, "STG")
 
 
@@ -108,7 +108,7 @@ def compile_cubin(
         variant = Variant("ragged" if spec.loop_axes else "packed", False, gpu.is_flat(spec))
     block = block or block_of(spec)
     kernel = GpuKernel(spec)
-    # A hit in Triton's cache would hide that a kernel does not compile any more.
+    # A hit in Triton's cache would hide that a kernel no longer compiles.
     with tempfile.TemporaryDirectory() as folder, _environment("TRITON_CACHE_DIR", folder):
         compiled = kernel.compile(variant, GPUTarget("cuda", arch, WARP_SIZE), block, num_warps)
     cubin: bytes = compiled.asm["cubin"]
@@ -133,7 +133,7 @@ def compile_all(specs: Iterable[KernelSpec], archs: Sequence[int] = ARCHS) -> li
 
 
 def occupancy(registers: int, shared_bytes: int, num_warps: int, arch: int) -> float:
-    """Resident warps over the maximum, by registers, shared memory and block limits."""
+    """Resident warps / maximum, as limited by registers, shared memory and blocks."""
     per_warp = -(-registers * WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
     blocks = min(MAX_BLOCKS_PER_SM[arch], MAX_WARPS_PER_SM[arch] // num_warps)
     blocks = min(blocks, REGISTERS_PER_SM // (per_warp * num_warps))
@@ -143,7 +143,7 @@ def occupancy(registers: int, shared_bytes: int, num_warps: int, arch: int) -> f
 
 
 def family(mnemonic: str) -> str:
-    """What kind of work an instruction does; "other" if it is in no table."""
+    """The family of an instruction; "other" if `FAMILIES` has no match."""
     for name, starts in FAMILIES.items():
         if mnemonic.startswith(starts) or mnemonic.removeprefix("U").startswith(starts):
             return name
@@ -161,7 +161,7 @@ def _widths(mnemonics: list[str], access: str) -> dict[int, int]:
 
 
 def _inspect(tool: str, option: str, cubin: bytes) -> str:
-    """What one of the tools in Triton's wheel prints about machine code."""
+    """Run one of the tools in Triton's wheel on machine code, and return its output."""
     path = Path(import_triton().__file__).parent / "backends" / "nvidia" / "bin" / tool
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)

@@ -1,6 +1,7 @@
-"""A real GPU. Memory comes from CuPy's pool, or else from PyTorch's. Never run so far: docs/gpu.md.
+"""Launches and copies → work on a real GPU, with memory from CuPy's pool or else from PyTorch's.
 
-CuPy, PyTorch and Triton's driver are imported at first use, never when this module is.
+This code has never run on a GPU so far: see docs/gpu.md. It imports CuPy, PyTorch and Triton's
+driver on first use, not when this module is imported.
 """
 
 from __future__ import annotations
@@ -67,14 +68,14 @@ class CudaGpu:
             self._running.clear()
 
     def _keep(self, alive: list[Any]) -> None:
-        """Hold objects until the stream has passed this point."""
+        """Keep objects alive until the stream has passed this point."""
         while self._running and self._running[0][0].query():
             self._running.popleft()
         self._running.append((self._stream.record_event(), alive))
 
 
 class _Block:
-    """Memory of a framework's pool, with the address at hand."""
+    """Memory of a framework's pool, and its address."""
 
     __slots__ = ("_owner", "address", "array", "nbytes")
 
@@ -113,7 +114,7 @@ class _CupyMemory:
 
 
 class _TorchMemory:
-    """PyTorch's caching allocator; copies through the CUDA runtime that PyTorch has loaded."""
+    """PyTorch's caching allocator; copies through the CUDA driver."""
 
     def __init__(self, torch: Any, device_id: int, stream: Stream) -> None:
         self._torch = torch
@@ -135,7 +136,7 @@ class _TorchMemory:
         return _Block(memory, memory.data_ptr(), nbytes, memory.numpy()[:nbytes])
 
     def copy(self, to: int, source: int, nbytes: int) -> None:
-        # With unified addresses the driver knows on which side of the bus each one lies.
+        # With unified addressing, the driver knows whether an address is on the host or the GPU.
         driver = ctypes.CDLL("libcuda.so.1")
         status = driver.cuMemcpyAsync(
             ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(nbytes),
@@ -146,7 +147,7 @@ class _TorchMemory:
 
 
 def _memory_of(device_id: int, stream: Stream) -> _CupyMemory | _TorchMemory:
-    env.cuda()  # the one error if neither is installed
+    env.cuda()  # raises the usual error if neither is installed
     try:
         import cupy
     except ImportError:

@@ -1,4 +1,4 @@
-"""Which GPU this process has: real, simulated or none; and which one is the thread's."""
+"""Environment and driver → the GPUs of this process, real or simulated, and the current one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# Two, so that code for several GPUs can be tried on a laptop and a wrong ordinal is still an error.
+# Two, so that multi-GPU code can be tried on a laptop while a wrong ordinal is still an error.
 SIMULATED_DEVICES = 2
 
 
@@ -59,7 +59,7 @@ def gpu_available() -> bool:
 
 
 def require_gpu(what: str) -> None:
-    """Raise the one error of a machine without a GPU, naming `what` needed it.
+    """Raise the error that `what` needs a GPU, if there is none.
 
     >>> require_gpu('Device("gpu")')
     Traceback (most recent call last):
@@ -74,7 +74,7 @@ NDD_GPU=simulate to simulate a GPU
 
 
 def current_device_id() -> int:
-    """Ordinal of the calling thread's current GPU (the CUDA runtime's, if there is a real one)."""
+    """Ordinal of the calling thread's current GPU; for a real GPU, as the CUDA runtime has it."""
     if simulating():
         return _local.device_id
     return cuda().current_device()
@@ -91,8 +91,8 @@ def set_current_device(device_id: int) -> None:
 class Cuda:
     """The few CUDA runtime calls that we need, taken from CuPy or, without it, from PyTorch.
 
-    `stream` and `event` objects are the framework's; both have ``wait_event``, ``synchronize`` and
-    ``record``.
+    Streams and events are the framework's objects. In both frameworks they have the methods
+    ``wait_event``, ``synchronize`` and ``record``.
     """
 
     current_device: Callable[[], int]

@@ -1,4 +1,4 @@
-"""KernelSpec → a Triton kernel: its source, how it is compiled, and how a table is launched."""
+"""KernelSpec → a Triton kernel: its source, its compiled variants, and its launch over a table."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from . import render
 
 Array = np.ndarray[Any, Any]
 
-# Points of one program and its warps. A flat kernel loads 8 bytes a thread at once; one that
-# unrolls channels computes several values per point, and twice the points only cost occupancy
+# Points of one program. In a flat kernel each thread loads 8 bytes at once. A kernel that unrolls
+# channels computes several values per point, and twice the points only lower its occupancy
 # (gpu/cubin.py, HWC u8 → CHW f32 on sm_90: 278 instructions and occupancy .75 at 512 points,
 # 528 and .56 at 1024).
 FLAT_BLOCK = 1024
 UNROLLED_BLOCK = 512
-# One pixel for each thread where positions are computed: a bilinear warp takes 32 registers at 128
-# points, 48 at 256 and 72 at 512 (modelled occupancy on sm_90 1.0, .63, .44). Random numbers take
-# many, too: normal noise on three channels 58 at 128 points, and 100 at 512.
+# Kernels that compute positions have one pixel per thread: a bilinear warp takes 32 registers at
+# 128 points, 48 at 256 and 72 at 512 (modelled occupancy on sm_90: 1.0, .63, .44). Random numbers
+# need many registers too: normal noise on three channels takes 58 at 128 points and 100 at 512.
 COMPUTED_BLOCK = 128
 NUM_WARPS = 4
-# Samples of one size that fill less than this part of a program share programs.
+# Samples of equal size share programs if each would fill less than this part of a program.
 PACKED_FILL = 0.5
 
 _lock = threading.Lock()
@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Variant(NamedTuple):
-    """What of a launch is compiled into the kernel; none of it is a size."""
+    """The properties of a launch that are compiled into the kernel; none of them is a size."""
 
     grid: str  # uniform, ragged or packed
     wide: bool
@@ -69,7 +69,7 @@ class Launch(NamedTuple):
 
 
 class GpuKernel:
-    """A generated kernel: its source, and the ways to run it."""
+    """A generated kernel: its source, its functions for compiler and interpreter, its launches."""
 
     def __init__(self, spec: KernelSpec) -> None:
         self.spec = spec
@@ -81,14 +81,14 @@ class GpuKernel:
             print(self.source)
         if not self.source_path.exists():
             write_atomically(self.source_path, self.source.encode())
-        # Triton reads the text through linecache, even if the file could not be written.
+        # Triton reads the source through linecache, so this works even if the file is missing.
         path = str(self.source_path)
         lines = self.source.splitlines(keepends=True)
         linecache.cache[path] = (len(self.source), None, lines, path)
 
     @cached_property
     def jit(self) -> Any:
-        """The function for the compiler, whatever TRITON_INTERPRET says."""
+        """The function for Triton's compiler, even if TRITON_INTERPRET is set."""
         triton = import_triton()
         found = self._function()
         if isinstance(found, triton.JITFunction):
@@ -98,7 +98,7 @@ class GpuKernel:
 
     @cached_property
     def interpreted(self) -> Any:
-        """The function for the interpreter, which writes into the namespace of what it runs."""
+        """The function for the interpreter, with its own namespace: the interpreter modifies it."""
         import_triton()
         from triton.runtime.interpreter import InterpretedFunction
 
@@ -110,7 +110,7 @@ class GpuKernel:
         return namespace[self.name]
 
     def compile(self, variant: Variant, target: Any, block: int, num_warps: int) -> Any:
-        """Triton's compiled kernel of a variant, from memory, from its disk cache, or made now."""
+        """The compiled kernel of a variant: from memory, from Triton's disk cache, or made now."""
         key = (variant, target.arch, block, num_warps)
         found = self._compiled.get(key)
         if found is None:
@@ -136,7 +136,7 @@ class GpuKernel:
         signature = {**types, "tiles_per_row": "i32", **dict.fromkeys(names, "constexpr")}
         constants = dict(zip(names, (block, *variant)))
         source = ASTSource(self.jit, signature, constants)
-        # Contraction to fma would change bits.
+        # No fusion: contraction to fma would change the last bits of results.
         options = {"num_warps": num_warps, "enable_fp_fusion": False}
         if self.spec.core is not None:
             options |= self.spec.core.gpu_renderer().options(self.spec)
@@ -145,7 +145,7 @@ class GpuKernel:
                 triton.knobs.cache.dir = str(self.source_path.parent / "triton")
             return triton.compile(source, target=target, options=options)
 
-    # -- what a table asks for -----------------------------------------------------------------
+    # -- how to launch -------------------------------------------------------------------------
 
     def plan(self, table: Array, block: int) -> Launch | None:
         """How to launch over the rows of a table; None if there is nothing to do."""
@@ -159,7 +159,7 @@ class GpuKernel:
         tiles_per_row = -(-largest // block)
         if count == 1 or bool((sizes == largest).all()):
             small = not self.spec.loop_axes or (count > 1 and largest < PACKED_FILL * block)
-            # a core works with numbers of one sample: a program must not span several
+            # A core reads the numbers of one sample, so its programs must not span several.
             if small and self.spec.core is None:
                 grid, positions = "packed", count * largest + block
                 programs = -(-count * largest // block)
@@ -196,7 +196,7 @@ class GpuKernel:
         for kind, accesses in (("out", self.spec.stores), ("in", self.spec.loads)):
             for k, access in enumerate(accesses):
                 total: Any = np.abs(table[:, place[f"{kind}_first", k]]) if access.guarded else 0
-                if len(access.strides) > len(extents):  # read at computed positions
+                if len(access.strides) > len(extents):  # an operand read at computed positions
                     reach = max(reach, int(table[:, place[f"{kind}_reach", k]].max(initial=0)))
                     continue
                 for a, stride in enumerate(access.strides):
@@ -241,7 +241,7 @@ def get_kernel(spec: KernelSpec) -> GpuKernel:
 
 
 def import_triton() -> Any:
-    """Triton, or the one error that says how to get it."""
+    """Import Triton, or raise an error that says how to install it."""
     try:
         import triton
     except ImportError:

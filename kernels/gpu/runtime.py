@@ -1,7 +1,7 @@
-"""Memory, copies and launches of one GPU on one stream, real or simulated.
+"""Kernels and tables → memory, copies and launches of one GPU on one stream, real or simulated.
 
-NOTE [simulation] The same generated text runs in both worlds. A real launch compiles it
-(cuda.py); a simulated one interprets it on the stream's thread, on host memory that stands for
+NOTE [simulation] A real and a simulated GPU run the same generated source. A real launch compiles
+it (cuda.py). A simulated launch interprets it on the stream's thread, with host memory in place of
 device memory (simulated.py).
 """
 
@@ -24,21 +24,22 @@ from .simulated import SimulatedGpu
 from .streams import Stream
 
 ROW_ALIGN = 64
-# Sources that lie in one block are copied at once if at most this part of it is not theirs.
+# Samples within one block of memory are copied at once if the gaps between them are at most this
+# fraction of their size.
 MAX_GAPS = 0.25
 
 launch_count = 0  # launches since import; tests assert on it
 
 
 class Memory(Protocol):
-    """A block of device memory, kept by whoever holds the object."""
+    """A block of device memory, which lives as long as this object."""
 
     address: int
     nbytes: int
 
 
 class GpuDevice(Protocol):
-    """What a real and a simulated GPU can do."""
+    """The interface of a real and of a simulated GPU."""
 
     def take(self, nbytes: int) -> Memory: ...
     def block_for(self, table: Array, kernel: GpuKernel) -> int: ...
@@ -59,16 +60,16 @@ class GpuRuntime:
         )
 
     def get_kernel(self, spec: KernelSpec) -> GpuKernel:
-        """The kernel of a spec; an error if this machine cannot run it."""
+        """The kernel of a spec; raises an error if Triton is not installed."""
         import_triton()
         return get_kernel(spec)
 
     def take(self, nbytes: int) -> Memory:
-        """Device memory with arbitrary content."""
+        """Uninitialised device memory."""
         return self._device.take(nbytes)
 
     def constant(self, array: Array) -> int:
-        """Address of a copy of a host array, made once."""
+        """Address of a device copy of a host array, made on first use."""
         found = self._constants.get(id(array))
         if found is None:
             memory = self.take(array.nbytes)
@@ -78,7 +79,7 @@ class GpuRuntime:
         return found[1].address
 
     def launch(self, kernel: GpuKernel, spec: KernelSpec, table: Array, alive: list[Any]) -> None:
-        """Run a kernel over all rows of a table, in stream order; `alive` outlives the run."""
+        """Run a kernel over all rows of a table, in stream order, and keep `alive` until then."""
         global launch_count
         plan = kernel.plan(table, self._device.block_for(table, kernel))
         if plan is None:
@@ -87,9 +88,9 @@ class GpuRuntime:
         self._device.launch(kernel, plan, np.ascontiguousarray(table), alive)
 
     def copy(self, node: Any, source: Any, storage: Any) -> Any:
-        """A packed copy of all samples in the memory of `node.device`; a host copy is complete.
+        """A packed copy of all samples in the memory of `node.device`; blocks if that is the host.
 
-        `node` and `source` are nodes of the graph, `storage` the source's (possibly packed) value.
+        `node` and `source` are nodes of the graph; `storage` is the value of `source`.
         """
         to_host = node.device is None
         if storage.strides is not None:
@@ -98,13 +99,13 @@ class GpuRuntime:
         take = POOL.take if to_host else self.take
         runs, copied = _plan_copy(sizes, source.shapes.uniform, storage, take)
         self._device.copy(runs, [storage.owner, copied.owner])
-        # memory that is not ours may change as soon as the call returns
+        # External memory may change as soon as this call returns.
         if to_host or storage.external:
             self.synchronize()
         return copied
 
     def _packed(self, source: Any, storage: Any) -> Any:
-        """Strided device memory, gathered by a kernel of our own."""
+        """Gather strided device memory into packed memory, by a kernel."""
         rank = source.shapes.rank
         spec = _gather(source.dtype, rank)
         sizes = source.shapes.volumes * source.dtype.bytes
@@ -121,7 +122,7 @@ class GpuRuntime:
         return packed
 
     def synchronize(self) -> None:
-        """Wait for all work submitted so far; raise its error."""
+        """Wait for all work submitted so far, and raise its error if it failed."""
         if trace.active:
             trace.during(trace.begin("stall", "synchronize"), self._device.synchronize)
         else:
@@ -130,7 +131,7 @@ class GpuRuntime:
 
 def _gather(dtype: DType, rank: int) -> KernelSpec:
     strides = (None,) * rank
-    # bytes, so that a copy of booleans is exact too
+    # Booleans are copied as bytes, to keep their exact bits.
     exact = dt.uint8 if dtype is dt.bool_ else dtype
     access = Access(exact, strides)
     value = Expr("load", exact, (), 0)
@@ -138,7 +139,7 @@ def _gather(dtype: DType, rank: int) -> KernelSpec:
 
 
 def _allocate(sizes: Array, uniform: bool, take: Callable[[int], Any], make: Any) -> Any:
-    """Storage for samples of these sizes in bytes: dense if they are alike, else each aligned."""
+    """Storage for samples of `sizes` bytes: dense if they are `uniform`, else each aligned."""
     room = sizes if uniform else -(-sizes // ROW_ALIGN) * ROW_ALIGN
     ends = np.cumsum(room)
     memory = take(int(ends[-1]) if len(ends) else 0)
@@ -148,7 +149,7 @@ def _allocate(sizes: Array, uniform: bool, take: Callable[[int], Any], make: Any
 def _plan_copy(
     sizes: Array, uniform: bool, storage: Any, take: Callable[[int], Any]
 ) -> tuple[list[tuple[int, int, int]], Any]:
-    """(destination, source, bytes) of every run to copy, and the storage that they fill."""
+    """The runs to copy, as (destination, source, bytes), and the storage that they fill."""
     total, make = int(sizes.sum()), type(storage)
     if total:
         filled = sizes > 0
@@ -166,7 +167,7 @@ def _plan_copy(
 
 
 def _covers(owner: Any, first: int, nbytes: int) -> bool:
-    """Whether an owner is known to have the whole range, gaps between samples included."""
+    """Whether an owner is known to own the whole range, including the gaps between samples."""
     start, size = getattr(owner, "address", None), getattr(owner, "nbytes", None)
     if not isinstance(start, int) or not isinstance(size, int):
         return False

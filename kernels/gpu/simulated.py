@@ -1,4 +1,4 @@
-"""A simulated GPU: host memory and Triton's interpreter, in the order of a stream."""
+"""Launches and copies → results in host memory, by Triton's interpreter: a simulated GPU."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from . import kernel as kernels
 from .kernel import Array, GpuKernel, Launch
 from .streams import Stream
 
-# The interpreter takes milliseconds per program whatever its size: it gets large ones.
+# The interpreter takes milliseconds per program, whatever its size, so programs are large.
 SIMULATED_BLOCK = 65536
 
 
 class SimulatedGpu:
-    """Host memory and Triton's interpreter, in the order of a stream."""
+    """Host memory and Triton's interpreter in place of a GPU; work runs in stream order."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -27,7 +27,7 @@ class SimulatedGpu:
         return POOL.take(nbytes)
 
     def block_for(self, table: Array, kernel: GpuKernel) -> int:
-        # A small batch need not fill a large tile with masked lanes.
+        # A smaller block saves a small batch from computing mostly masked lanes.
         points = int(table[:, kernel._size_columns].prod(axis=1).sum())
         return min(SIMULATED_BLOCK, max(128, 1 << (max(points, 1) - 1).bit_length()))
 
@@ -54,12 +54,12 @@ class SimulatedGpu:
 
 
 def interpret(function: Any, plan: Launch, table: Array) -> None:
-    """Run a kernel in Triton's interpreter, here and now."""
+    """Run a kernel in Triton's interpreter, on the calling thread."""
     import triton.language as tl
     from triton.runtime import interpreter
 
     def scalar(value: int, dtype: Any, held: Any) -> Any:
-        # made here, because the interpreter types a Python number by its value
+        # Typed explicitly, because the interpreter derives the type of a number from its value.
         return tl.tensor(interpreter.TensorHandle(np.array([value], held), dtype), dtype)
 
     tiles = 0 if plan.tiles is None else plan.tiles.ctypes.data
@@ -71,15 +71,15 @@ def interpret(function: Any, plan: Launch, table: Array) -> None:
     builder = interpreter.interpreter_builder
 
     def binary_op(lhs: Any, rhs: Any, op: Any) -> Any:
-        # The interpreter types a comparison like its operands, so that a scalar one spread over
-        # lanes became an integer, and no mask.
+        # The interpreter gives a comparison the type of its operands. A scalar one that is
+        # broadcast over lanes would become an integer and could not be a mask.
         result = type(builder).binary_op(builder, lhs, rhs, op)
         is_bool = result.data.dtype == np.bool_
         return interpreter.TensorHandle(result.data, tl.int1) if is_bool else result
 
     with kernels.interpreting, np.errstate(all="ignore"):
         options = builder.options
-        # Integers wrap here; the check would only cost time (it computes everything twice).
+        # Our integers wrap on purpose, and the overflow check computes everything twice.
         builder.options = dataclasses.replace(options, sanitize_overflow=False)
         builder.binary_op = binary_op
         try:

@@ -1,4 +1,4 @@
-"""Streams and events: in-order queues of device work, of CUDA or simulated by a thread each."""
+"""Device work → in-order queues (streams) and points in them (events), of CUDA or simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ndd.kernels.gpu import env as gpu_env
 
 __all__ = ["CREATE_NEW", "Event", "Stream", "stream"]
 
-# Interpreted kernels are slow; what still runs this long after exit began is abandoned.
+# Interpreted kernels are slow, so at exit we wait only this long for queued work.
 EXIT_JOIN_SECONDS = 5.0
 
 
@@ -37,7 +37,7 @@ _CreateNew = Literal[_Sentinel.CREATE_NEW]
 
 
 class _Failure:
-    """An error of queued work; `is_reported` once some wait has raised it."""
+    """An error of queued work; `is_reported` once a waiting call has raised it."""
 
     __slots__ = ("error", "is_reported")
 
@@ -51,7 +51,7 @@ class _Failure:
 
 
 class _Mark:
-    """A point in a queue: `passed` when the work before it has ended, well or with `failure`."""
+    """A point in a queue; `passed` is set when all earlier work has ended, perhaps by `failure`."""
 
     __slots__ = ("failure", "passed")
 
@@ -66,7 +66,7 @@ class _Mark:
 
 
 class _QueueCore:
-    """The queue as its thread sees it; it holds no reference to the streams that use it."""
+    """The part of a queue that its thread uses; it holds no reference to streams."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -85,14 +85,15 @@ class _QueueCore:
             self.ready.notify()
 
     def close(self) -> threading.Thread | None:
-        """Let the thread end when the queue is empty; like CUDA, queued work is still done."""
+        """Let the thread end when the queue is empty; as in CUDA, queued work still runs."""
         with self.ready:
             self.is_closed = True
             self.ready.notify()
             return self.thread
 
     def after_fork(self) -> None:
-        # The child has no queue thread. What was queued, the item in work included, runs there.
+        # The child process has no queue thread yet. A new one runs all queued items, including the
+        # one that was running during the fork.
         self.ready = threading.Condition()
         self.thread = None
 
@@ -103,7 +104,7 @@ class _QueueCore:
                     if self.is_closed:
                         return
                     self.ready.wait()
-            # The head stays in the queue while it runs, for after_fork.
+            # The running item stays in the queue, so that `after_fork` can run it again.
             self._run(self.items[0])
             self.items.popleft()
 
@@ -115,7 +116,7 @@ class _QueueCore:
             return
         try:
             item()
-        except BaseException as error:  # belongs to whoever waits, whatever it is
+        except BaseException as error:  # every error is raised where somebody waits
             if self.failure is None or self.failure.is_reported:
                 self.failure = _Failure(error)
 
@@ -126,7 +127,7 @@ class _Queue:
     def __init__(self, handle: int) -> None:
         self.core = _QueueCore(f"ndd-stream-{handle:#x}")
         _cores.add(self.core)
-        # At exit _close_all does it, and waits.
+        # Not at exit, because `_close_all` closes the queues then, and waits for them.
         weakref.finalize(self, self.core.close).atexit = False
 
     def mark(self) -> _Mark:
@@ -138,7 +139,8 @@ class _Queue:
 _cores: weakref.WeakSet[_QueueCore] = weakref.WeakSet()
 _queues: weakref.WeakValueDictionary[tuple[int, int], _Queue] = weakref.WeakValueDictionary()
 _queues_lock = threading.Lock()
-# Like addresses: unequal to small numbers that a user may pass as handles (0, 1, 2 are CUDA's own).
+# Large like addresses, so that they differ from small handles that a user may pass (0, 1 and 2 are
+# CUDA's own).
 _new_handles = itertools.count(0x10000, 0x10)
 
 
@@ -169,13 +171,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# -- what others use -------------------------------------------------------------------------------
+# -- public classes --------------------------------------------------------------------------------
 
 
 class Stream:
-    """A CUDA stream: one that we create, or a wrapper of one made elsewhere.
+    """A CUDA stream: a new one, or a wrapper of an existing one.
 
-    Use `stream` rather than this class.
+    Use the function `stream` rather than this class.
 
     >>> import ndd
     >>> ndd.Stream.create_new is not None
@@ -184,11 +186,11 @@ class Stream:
     Parameters
     ----------
     stream : stream object or ``Stream.create_new``, optional
-        What to wrap: an object with ``__cuda_stream__``, a PyTorch stream or a raw handle. By
-        default a new stream is created. A wrapped object is kept alive.
+        The stream to wrap: an object with ``__cuda_stream__``, a PyTorch stream or a raw handle.
+        The wrapper keeps it alive. By default a new stream is created.
     device_id : int, optional
-        Ordinal of the GPU; the current one if omitted. For an object that knows its own, only
-        checked.
+        Ordinal of the GPU; the current one if omitted. If the stream knows its GPU, the two must
+        agree.
     """
 
     create_new: Final = CREATE_NEW
@@ -225,11 +227,11 @@ class Stream:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether a thread of this process stands for the GPU."""
+        """Whether a thread of this process simulates the GPU."""
         return self._queue is not None
 
     def synchronize(self) -> None:
-        """Wait until all work scheduled on this stream is complete; raise its first error."""
+        """Wait for all work scheduled on this stream, and raise its first error."""
         if self._queue is not None:
             self._queue.mark().wait()
         else:
@@ -238,8 +240,8 @@ class Stream:
     def submit(self, fn: Callable[[], None]) -> None:
         """Run `fn` in stream order.
 
-        A simulated stream runs it on its thread, and its error surfaces at the next wait. With CUDA
-        `fn` launches asynchronous work (on `handle`), so it is called at once.
+        A simulated stream runs it on its thread, and the next wait raises its error. With CUDA,
+        `fn` launches asynchronous work on `handle`, so it is called at once.
         """
         if self._queue is not None:
             self._queue.core.put(fn)
@@ -253,7 +255,7 @@ class Stream:
         return event
 
     def wait_event(self, event: Event) -> None:
-        """Let later work of this stream wait for `event`, without blocking the caller."""
+        """Make later work of this stream wait for `event`, without blocking the caller."""
         event.wait(self)
 
     def _native(self) -> Any:
@@ -275,7 +277,7 @@ class Stream:
 
 
 class Event:
-    """A point in a stream that hosts and other streams can wait for.
+    """A point in a stream that the host and other streams can wait for.
 
     As in CUDA, an event that was never recorded counts as passed, and a second `record` moves it.
     """
@@ -295,7 +297,7 @@ class Event:
             self._native.record(stream._native())
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Let later work of `stream` wait for this event; without a stream, wait here."""
+        """Make later work of `stream` wait for this event; without a stream, block the caller."""
         if stream is None:
             self.synchronize()
         elif self._mark is not None:
@@ -304,7 +306,7 @@ class Event:
             stream._native().wait_event(self._native)
 
     def synchronize(self) -> None:
-        """Wait here until the event has passed; raise the error of the work before it."""
+        """Block until the event has passed, and raise the error of the work before it."""
         if self._mark is not None:
             self._mark.wait()
         elif self._native is not None:
@@ -329,8 +331,8 @@ def stream(*, stream: Any = CREATE_NEW, device_id: int | None = None) -> Stream 
         An object with ``__cuda_stream__``, a PyTorch stream or a raw handle is wrapped; ``None``
         stays ``None``; by default a new stream is created.
     device_id : int, optional
-        Ordinal of the GPU; the current one if omitted. For an object that knows its own, only
-        checked. Ignored if `stream` is ``None``.
+        Ordinal of the GPU; the current one if omitted. If the stream knows its GPU, the two must
+        agree. Ignored if `stream` is ``None``.
     """
     if stream is None:
         return None
@@ -342,7 +344,7 @@ def stream(*, stream: Any = CREATE_NEW, device_id: int | None = None) -> Stream 
 def _handle_of(source: Any) -> int:
     protocol = getattr(source, "__cuda_stream__", None)
     if protocol is not None:
-        # A method by the protocol; early implementations had a property.
+        # The protocol defines a method, but early implementations had a property.
         handle: Any = (protocol() if callable(protocol) else protocol)[1]
     else:
         handle = getattr(source, "cuda_stream", source)  # PyTorch's attribute
@@ -356,10 +358,10 @@ def _handle_of(source: Any) -> int:
 
 
 def _device_id_of(source: Any) -> int | None:
-    """Ordinal of the GPU as far as `source` knows it: ours, PyTorch's and CuPy's attributes."""
+    """Ordinal of a stream's GPU, by the attributes of ndd, PyTorch and CuPy; None if unknown."""
     for name in ("device_id", "device_index"):
         ordinal = getattr(source, name, None)
-        # CuPy says -1 for "whichever is current".
+        # In CuPy, -1 means the current GPU.
         if isinstance(ordinal, int) and ordinal >= 0:
             return ordinal
     return None

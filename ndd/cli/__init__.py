@@ -1,4 +1,4 @@
-"""`python -m ndd`: what is installed, a demo, what a script was fused into, kernels, pictures."""
+"""`python -m ndd`: commands to inspect an installation, scripts, kernels and ops, and a demo."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import argparse
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     chosen = _parser().parse_args(arguments)
-    # each command imports what it needs, so that none waits for the others' imports
+    # Each command imports only the modules it needs, to start fast.
     if chosen.command == "info":
         from .info import info
 

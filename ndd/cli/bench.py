@@ -1,4 +1,4 @@
-"""`python -m ndd bench`: the benchmarks, which live in the repository and not in the package."""
+"""`python -m ndd bench`: runs the benchmarks, which only the repository contains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def bench(arguments: list[str]) -> int:
-    """Run `python -m bench`, by default its quick part."""
+    """Run `python -m bench`; without arguments, its quick part."""
     if not (ROOT / "bench" / "__main__.py").exists():
         print(
             "The benchmarks compare with other libraries and are not part of the installed package:"

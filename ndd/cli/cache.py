@@ -1,4 +1,4 @@
-"""`python -m ndd cache`: the generated kernels on disk."""
+"""`python -m ndd cache`: lists or removes the generated kernels on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..tools.explain import counted
 
 
 def kernel_files() -> list[Path]:
-    """Source and machine code of all kernels. NDD_CACHE_DIR may be a folder with other things."""
+    """Source and machine code of all kernels; other files in NDD_CACHE_DIR are left out."""
     found = (f for device in ("cpu", "gpu") for f in (cache_dir() / device).glob("*"))
     return sorted(f for f in found if f.suffix in (".py", ".o") and f.is_file())
 

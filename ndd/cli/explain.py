@@ -1,4 +1,4 @@
-"""`python -m ndd explain script.py`: runs a script and tells what its calls were fused into."""
+"""`python -m ndd explain script.py`: runs a script and prints the plans of its programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..tools.explain import Explanation, counted, describe
 
 
 class Ran:
-    """A plan that ran: what it is for the sizes of its first time, and how often."""
+    """A plan that ran: its explanation for the sizes of the first run, and the number of runs."""
 
     def __init__(self, first: Explanation) -> None:
         self.first = first
@@ -24,9 +24,9 @@ class Ran:
 
 @contextmanager
 def recorded() -> Iterator[list[Ran]]:
-    """A list of all plans that run meanwhile."""
+    """A list of all plans that run inside ``with``."""
     found: list[Ran] = []
-    known: dict[int, tuple[Report, Ran]] = {}  # by plan, which the report keeps alive
+    known: dict[int, tuple[Report, Ran]] = {}  # by id of the plan, which the report keeps alive
 
     def observe(program: Program, report: Report) -> None:
         if id(report.plan) not in known:
@@ -43,7 +43,7 @@ def recorded() -> Iterator[list[Ran]]:
 
 
 def explain(script: str, arguments: list[str], source: bool, page: str | None) -> int:
-    """Run the script, then print what ran, also if it fails. The exit code is the script's."""
+    """Run the script, print what ran even if it fails, and return the script's exit code."""
     code = 0
     before = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)

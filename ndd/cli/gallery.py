@@ -1,4 +1,4 @@
-"""`python -m ndd gallery`: for every image op a picture of what it does, and a page of them all."""
+"""`python -m ndd gallery`: writes a picture for every image op, and a page with all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..tools.showing import Picture, show
 HEIGHT, WIDTH, PHOTOS = 120, 160, 3
 RNG = "rng=ndd.random.RNG(seed=1)"
 
-# Arguments that show something. Ops for images that have none here are called with their defaults.
+# Arguments with a visible effect. Image ops that are not listed are called with their defaults.
 ARGUMENTS = {
     "brightness": "brightness=1.6",
     "brightness_contrast": "brightness=1.2, contrast=1.8",
@@ -61,7 +61,7 @@ ARGUMENTS = {
 
 
 def is_image_op(op: OpDef) -> bool:
-    """Whether an op has a picture: it takes an image, and what else it needs is known."""
+    """Whether an op gets a picture: it takes an image, or its arguments are listed above."""
     return op.name in ARGUMENTS or "HWC" in op.layouts
 
 
@@ -71,28 +71,28 @@ def needs_arguments(op: OpDef) -> bool:
 
 
 def call_text(name: str) -> str:
-    """The call that is shown."""
+    """The source of the call that the page shows."""
     arguments = ARGUMENTS.get(name, "")
     x = "files" if name.startswith("decoders.") else "x"
     return f"ndd.{name}({x}, {arguments})" if arguments else f"ndd.{name}({x})"
 
 
 def photos() -> Any:
-    """What the ops are shown on."""
+    """The photos that the ops are applied to."""
     return ndd.batch([synthetic_photo(HEIGHT, WIDTH, i) for i in range(PHOTOS)], layout="HWC")
 
 
 def apply(name: str, x: Any) -> Any:
-    """The result of the call that is shown."""
+    """Run the call that the page shows."""
     rows, columns = np.mgrid[0:HEIGHT, 0:WIDTH].astype(np.float32)
     wave = 6 * np.sin(rows / 9)
     maps = [ndd.Batch.broadcast(ndd.tensor(m, layout="HW"), PHOTOS) for m in (columns + wave, rows)]
-    # a call of our own table, so that the page shows exactly what was run
+    # `eval` runs only calls from our own table, and the page shows exactly what ran.
     return eval(call_text(name), {"ndd": ndd, "x": x, "maps": maps, "files": _files(x)})
 
 
 def _files(x: Any) -> Any:
-    """Photos as the bytes of files."""
+    """The photos as encoded files."""
     files = [Picture(np.asarray(photo)).png() for photo in x.tensors]
     return ndd.batch([np.frombuffer(f, np.uint8) for f in files])
 
@@ -107,7 +107,7 @@ def picture(x: Any, result: Any) -> Picture:
 
 
 def gallery(folder: str | Path, names: Iterable[str] = ()) -> int:
-    """Write a picture for each of the ops (all, if none is named), and `index.html`."""
+    """Write a picture for each named op, or for all, and `index.html`."""
     known = {op.name: op for op in OPS.values() if is_image_op(op)}
     chosen = sorted(names) or sorted(known)
     for name in chosen:

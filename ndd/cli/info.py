@@ -1,4 +1,4 @@
-"""`python -m ndd info`: what this installation can do, and what it lacks."""
+"""`python -m ndd info`: prints what this installation can do, and what is missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_FOR_USERS = {"test", "bench", "dev", "docs"}
 
 
 def info() -> int:
-    """Print all of it."""
+    """Print versions, devices, codecs and cache."""
     print(f"ndd {ndd.__version__}, Python {platform.python_version()}, {platform.platform()}")
     print("\npackages")
     for name, extra in packages():
@@ -44,7 +44,7 @@ def _package(name: str, install: str) -> None:
 
 
 def packages() -> list[tuple[str, str]]:
-    """What the package needs and what its extras add: (package, extra or nothing)."""
+    """Required and optional packages, each with the extra that adds it, or ""."""
     try:
         required = metadata.requires(PACKAGE) or []
     except metadata.PackageNotFoundError:  # run from a checkout that is not installed
@@ -66,7 +66,7 @@ def _gpu() -> str:
 
 
 def _codecs() -> str:
-    """The formats of which a small picture could be encoded and decoded just now."""
+    """The formats in which encoding and decoding a small picture works."""
     from ..codecs.image.nvimgcodec import nvimgcodec
 
     try:

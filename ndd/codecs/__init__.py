@@ -1,1 +1,1 @@
-"""From encoded bytes to arrays."""
+"""Decoding: encoded bytes enter, arrays leave."""

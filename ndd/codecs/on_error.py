@@ -1,8 +1,8 @@
-"""What happens to a sample that cannot be read or decoded: the policy `on_error` and its ledger.
+"""The policy `on_error` for samples that cannot be read or decoded, and the ledger of failures.
 
-`"raise"` stops at the batch, `"skip"` puts another sample in its place, `"fill"` an empty one; a
-function is called with the `SampleError` and gives the data to use, or None to skip. All but the
-first keep the length of the batch.
+`"raise"` stops at the batch, `"skip"` replaces the sample by another, `"fill"` by an empty one. A
+function gets the `SampleError` and returns the data to use, or None to skip the sample. All
+policies but `"raise"` keep the length of the batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Policy = Literal["raise", "skip", "fill"] | Callable[[SampleError], Any]
 
 
 def check_policy(value: Any, where: str) -> Policy:
-    """The argument `on_error` of the reader or op `where`."""
+    """Check the argument `on_error` of the reader or op `where`."""
     if callable(value) or value in POLICIES:
         return value  # type: ignore[no-any-return]
     raise ValueError(
@@ -36,10 +36,11 @@ def check_policy(value: Any, where: str) -> Policy:
 
 
 class Ledger(list[SampleError]):
-    """The samples that could not be used, each once, in the order in which they were met.
+    """The samples that could not be used, each once, in the order of their failures.
 
-    A file that is bad in every epoch must not make it grow. To a reader, an index is a sample of
-    the data set; to a decoder it is a place in a batch, and the same file comes at another one.
+    A file that fails in every epoch must not make the ledger grow. For a reader, the index is a
+    sample of the data set. For a decoder (`of_batches`) it is a position in a batch, which
+    differs from epoch to epoch, so there the file alone identifies the sample.
     """
 
     def __init__(self, of_batches: bool = False) -> None:
@@ -48,11 +49,11 @@ class Ledger(list[SampleError]):
         self._known: set[tuple[str, int | str]] = set()
 
     def add(self, file: str, index: int, cause: BaseException) -> SampleError:
-        # without its traceback, whose frames would keep the buffers of a batch alive
+        # Drop the traceback: its frames would keep the buffers of a batch alive.
         entry = SampleError(file, index, cause.with_traceback(None))
         same: int | str = index
         if self._of_batches:
-            same = "" if file else str(cause)  # data without a name: by what is wrong with it
+            same = "" if file else str(cause)  # without a file, the message identifies it
         if (file, same) not in self._known:
             self._known.add((file, same))
             self.append(entry)

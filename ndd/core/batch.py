@@ -21,8 +21,8 @@ from .handle import Handle, evaluate_node, finish_call
 from .interop import array_to_torch
 from .tensor import Tensor, describe, finished, second_node, tensor_node
 
-MAX_SHOWN_SHAPES = 8  # by repr()
-Several = slice | Sequence[SupportsIndex] | EllipsisType | Array  # of the samples
+MAX_SHOWN_SHAPES = 8  # in repr()
+Several = slice | Sequence[SupportsIndex] | EllipsisType | Array  # indices of several samples
 
 
 class Batch(Handle):
@@ -110,7 +110,7 @@ class Batch(Handle):
             "samples, batch.slice[i] to index inside every sample"
         )
 
-    if not TYPE_CHECKING:  # to which a Batch is no array
+    if not TYPE_CHECKING:  # type checkers must not accept a Batch as an array
 
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
             raise TypeError(
@@ -124,7 +124,7 @@ class Batch(Handle):
         Parameters
         ----------
         copy : bool, optional
-            True: always copy; False: never (an error if that is impossible); None: if needed.
+            True always copies, False never does (and raises if it has to), None copies if needed.
         pad : bool
             Pad samples of differing shapes with zeros.
         """
@@ -202,7 +202,7 @@ def _sample_index(i: Any, n: int) -> int:
 def _choose(node: Node, indices: Array, op: str, batch: bool = True) -> Any:
     chosen = build.choose(op, node, indices, batch)
     if node.storage is not None:
-        # only addresses are picked: nothing to run, and external memory stays shared
+        # This copies only addresses, so nothing has to run, and external memory stays shared.
         kind = chosen.definition.kind
         chosen.result.deliver(kind.compute(chosen, [node], None))
         chosen.result.context = node.result.context
@@ -225,7 +225,7 @@ def batch_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: boo
     if isinstance(data, (str, bytes, dict)) or not isinstance(data, Iterable):
         raise TypeError(f"a Batch is made from a sequence of tensors, got {type(data).__name__}")
     if _is_scalars(data):
-        # one array for all: a Tensor for each of 64 numbers takes 6 ms
+        # One array for all numbers, because a Tensor for each of 64 numbers takes 6 ms.
         convert.check_layout(layout, rank=0)
         return _split(tensor_node(_numbers(data), kind, device, None, copy=True))
     samples = _samples(data, kind)
@@ -242,7 +242,7 @@ def _is_scalars(data: Any) -> bool:
 
 
 def _numbers(data: Any) -> Any:
-    """Scalars in one list or array; NumPy's keep their type."""
+    """Scalars in one list or array; NumPy scalars keep their type."""
     return np.array(data) if isinstance(data[0], np.generic) else list(data)
 
 
@@ -257,7 +257,7 @@ def _samples(data: Iterable[Any], dtype: DType | None) -> list[Tensor]:
         if isinstance(item, Batch):
             raise TypeError(f"sample {i} is a Batch; the samples of a batch are tensors")
         same = isinstance(item, Tensor) and dtype in (None, item.dtype)
-        # a copy, if one is wanted, is made when the samples are joined
+        # No copy is made here: `_join` copies if asked to.
         samples.append(item if same else Tensor(item, dtype))
         dtype = samples[0].dtype
     return samples
@@ -304,7 +304,7 @@ def _join(samples: list[Tensor], layout: str | None, copy: bool) -> Node:
 
 
 def _split(node: Node) -> Node:
-    """A tensor as a batch of its first axis, over the same memory."""
+    """Split a tensor along its first axis into a batch over the same memory."""
     if node.rank == 0:
         raise ValueError("a 0-dimensional tensor has no samples")
     evaluate_node(node)
@@ -381,7 +381,7 @@ def batch(tensors: Any, dtype: Any = None, device: Any = None, layout: str | Non
     Parameters
     ----------
     tensors : sequence of tensors, or one array or tensor
-        The samples; of one array, the slices along its first axis.
+        The samples. One array is split along its first axis.
     dtype : DType, optional
         Element type to convert to.
     device : str or Device, optional

@@ -1,4 +1,4 @@
-"""THE call: bind → coerce → broadcast → infer → node → flush policy."""
+"""The path of every op call: arguments enter, handles on new nodes leave."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def call(
 
 
 def call_stage(name: str) -> trace.Stage:
-    """Tell who watches that a call begins."""
+    """Begin the trace stage of a call."""
     return trace.begin("call", name, about={"line": str(site_of_caller())})
 
 
@@ -80,10 +80,10 @@ def _reads_external(node: Node) -> bool:
 def _build(
     op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
 ) -> Any:
-    """The stages of a call: coerce, place, broadcast, check, build.
+    """The stages of a call: coerce, place, broadcast, check, infer.
 
-    What a stage finds out about types and choices it keeps with the op, so that the next call like
-    it costs little: `_choices`, `_check_data` and `_pointwise` look that up first.
+    The op caches what the stages find out about types and choices, so that similar calls are cheap:
+    `_choices`, `_check_data` and `_pointwise` look there first.
     """
     params = op.data * len(inputs) if op.variadic else op.data
     nodes = [
@@ -91,19 +91,26 @@ def _build(
         for p, value in zip(params, inputs, strict=True)
     ]
     ordinal = _place(nodes, device)
+    if op.kind == "pointwise":
+        return _pointwise(op, nodes, others, batch_size, ordinal)
+    return _graph(op, nodes, others, batch_size, ordinal)
+
+
+def _graph(
+    op: OpDef, nodes: list[Node], others: Sequence[Any], batch_size: Any, ordinal: int | None
+) -> Any:
+    """Let the body of a graph op build its nodes."""
     arguments = _choices(op, others)
-    sized = nodes.copy()  # all that may tell the batch size
+    sized = nodes.copy()  # all nodes that may determine the batch size
     for k, p in op.arg_slots:
         node = arguments[p.name] = _argument(p, others[k])
-        if node is not None and node.batch:
+        if node is not None:
             sized.append(node)
     for k, p in op.geometry_slots:
         arguments[p.name], per_sample = _geometry(p, others[k])
         if per_sample is not None:
             sized.append(per_sample)
-    count = _batch_count(sized, batch_size)
-    if count is not None and count > 1 and Tensor in map(type, others):
-        _check_draws(op, others, count)
+    count = _count_of(op, sized, others, batch_size)
     if ordinal is not None and not op.mixed:
         nodes = [_on(n, ordinal) for n in nodes]
         arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
@@ -113,21 +120,6 @@ def _build(
         arguments |= {"count": count, "ordinal": ordinal}
     elif op.mixed:
         arguments["ordinal"] = ordinal
-    if op.kind == "pointwise":
-        return _pointwise(op, nodes, arguments, count)
-    return _graph(op, nodes, arguments, count)
-
-
-def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
-    """Warn of a random number that was drawn once for all samples: `batch_size` was forgotten."""
-    for p, value in zip(op.others, others, strict=True):
-        if isinstance(value, Tensor) and value._node.op.startswith("random."):
-            from .suggestions import one_draw
-
-            one_draw(op.name, p.name, value._node.op, count)
-
-
-def _graph(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Any:
     if count is not None:
         nodes = [repeat(n, count) for n in nodes]
     if op.variadic:
@@ -135,6 +127,25 @@ def _graph(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int |
             raise TypeError("at least one input is needed")
         return op.body(tuple(nodes), **arguments)
     return op.body(*nodes, **arguments)
+
+
+def _count_of(
+    op: OpDef, sized: Sequence[Node], others: Sequence[Any], batch_size: Any
+) -> int | None:
+    """The batch size of a call, or None for a single tensor."""
+    count = _batch_count(sized, batch_size)
+    if count is not None and count > 1 and Tensor in map(type, others):
+        _check_draws(op, others, count)
+    return count
+
+
+def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
+    """Warn if one random number is used for all samples: most likely `batch_size` was forgotten."""
+    for p, value in zip(op.others, others, strict=True):
+        if isinstance(value, Tensor) and value._node.op.startswith("random."):
+            from .suggestions import one_draw
+
+            one_draw(op.name, p.name, value._node.op, count)
 
 
 # -- inputs --------------------------------------------------------------------------------------
@@ -157,7 +168,7 @@ def _check_data(op: OpDef, node: Node) -> Node:
     if facts in op.accepted.entries:
         return node
     checked = _checked_data(op, node)
-    if checked is node and op.needs_channels is None:  # so it depends on nothing else
+    if checked is node and op.needs_channels is None:  # then `facts` decide alone
         op.accepted[facts] = True
     return checked
 
@@ -322,7 +333,7 @@ def _argument_node(p: Param, value: Any) -> Node:
 
 
 def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
-    """Numbers on the host, an array [samples or 1] or [samples or 1, k]; its node if batched."""
+    """A host array [samples or 1] or [samples or 1, k], and its node if the argument is a batch."""
     if value is None:
         if p.default is REQUIRED:
             raise TypeError(f"argument `{p.name}` is required")
@@ -351,13 +362,13 @@ _literals: Memo[tuple[Any, ...], Array] = Memo("literal arguments", 8192)
 
 
 def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
-    # One array per literal: views with the same literal arguments can then be merged by identity.
+    # One array per literal, so that views with equal literal arguments merge by identity.
     key = (p.type, values, vector, str(values))
     found = _literals.get(key)
     if found is None:
         numbers = [_number(p, v) for v in values]
         is_float = p.type is float or (p.type is None and any(isinstance(v, float) for v in values))
-        with np.errstate(over="ignore"):  # to infinity, which an op refuses if it must
+        with np.errstate(over="ignore"):  # gives infinity; some ops reject that
             found = np.array([numbers] if vector else numbers, np.float32 if is_float else np.int64)
         found.flags.writeable = False
         found = _literals.setdefault(key, found)
@@ -367,7 +378,7 @@ def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
 def _number(p: Param, value: Any) -> Any:
     if p.type is float or (p.type is None and isinstance(value, float)):
         return float(value)
-    if not abs(value) < 2**63:  # also not-a-number and infinities
+    if not abs(value) < 2**63:  # also catches NaN and infinities
         raise ValueError(f"argument `{p.name}` must be a 64-bit integer, got {value}")
     return int(value)
 
@@ -383,7 +394,7 @@ def on_host(node: Node) -> Node:
 
 
 def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = False) -> Array:
-    """The values of an argument, read now."""
+    """The values of an argument, evaluated and read on the host."""
     node = on_host(node)
     whole = convert.dense_array(node)
     if whole is not None and not vector and whole.size == len(whole):
@@ -396,7 +407,7 @@ def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = 
             )
         lengths = {a.size for a in arrays}
         if len(lengths) > 1 and matrix:
-            # samples with fewer rows get rows of zeros
+            # Samples with fewer rows get rows of zeros.
             rows = np.zeros((len(arrays), max(lengths)), arrays[0].dtype)
             for row, a in zip(rows, arrays, strict=True):
                 row[: a.size] = a.reshape(-1)
@@ -423,23 +434,23 @@ def _as_numbers(name: str, array: Array, dtype: DType, kind: Any) -> Array:
     if array.dtype.kind in "fu" and not (np.abs(array) < 2.0**63).all():
         raise ValueError(f"argument `{name}` must be a 64-bit integer, got {array.max():g}")
     if array.dtype.kind == "f":
-        # a float tensor given for an integer is rounded, halves away from zero
+        # Floats given for integers are rounded, halves away from zero.
         exact = array.astype(np.float64)
         return np.trunc(exact + np.copysign(0.5, exact)).astype(np.int64)
     return array.astype(np.int64)
 
 
-# Types whose equal values mean the same. (Not float: 0.0 equals -0.0.)
+# Types whose equal values are interchangeable in a cache key. Not float: 0.0 equals -0.0.
 _PLAIN = {int, bool, str, type(None), DType, dt.DALIImageType, dt.DALIInterpType}
 
 
 def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
-    """All static arguments of a call. A combination that was there before is not checked again."""
+    """All static arguments of a call; combinations that were checked before come from a cache."""
     given = tuple([None if (v := others[k]) is p.default else v for k, p in op.static_slots])
     key: Any = given
-    if any(v is not None for v in given):  # not all left at their defaults
+    if any(v is not None for v in given):  # some are not left at their defaults
         types = tuple(map(type, given))
-        key = (given, types) if _PLAIN.issuperset(types) else None  # types: True equals 1
+        key = (given, types) if _PLAIN.issuperset(types) else None  # types: True == 1
     known = None if key is None else op.known_choices.get(key)
     if known is not None:
         return known.copy()
@@ -486,7 +497,7 @@ def _static_number(p: Param, kind: Any, value: Any) -> Any:
 
 
 def _names_a_member(p: Param, value: Any) -> bool:
-    """Whether a value is a name, or a member of an enum like ours: upstream has its own."""
+    """Whether a value is a name, or a member of our enum or of upstream's enum of that name."""
     return isinstance(value, str) or type(value).__name__ == p.type.__name__
 
 
@@ -504,21 +515,36 @@ def _enum(p: Param, value: Any) -> Any:
 # -- pointwise ops -------------------------------------------------------------------------------
 
 
-def _pointwise(op: OpDef, nodes: list[Node], arguments: dict[str, Any], count: int | None) -> Node:
-    statics = tuple([arguments[p.name] for p in op.statics])
-    args = [arguments[p.name] for p in op.args]
-    x = nodes[0]
-    # With one number per argument the kind depends on types and choices alone.
+def _pointwise(
+    op: OpDef, nodes: list[Node], others: Sequence[Any], batch_size: Any, ordinal: int | None
+) -> Node:
+    """The node of a pointwise op."""
+    args = [_argument(p, others[k]) for k, p in op.arg_slots]
+    given = [v for v in args if v is not None]
+    count = _count_of(op, [*nodes, *given], others, batch_size)
+    if ordinal is not None:
+        nodes = [_on(n, ordinal) for n in nodes]
+        args = [None if v is None else _on(v, ordinal) for v in args]
+        given = [v for v in args if v is not None]
+    x = nodes[0] = _check_data(op, nodes[0])
+    # With one number per argument, the kind depends on nothing but types and choices.
     facts = [None if v is None else v.dtype.name if v.rank == 0 else "many" for v in args]
     is_usual = len(nodes) == 1 and (count is None or x.count == count) and "many" not in facts
-    key = (x.dtype.name, x.layout, x.rank, statics, *facts)
-    kind = op.known_kinds.get(key) if is_usual else None
+    kind = key = None
+    if is_usual and op.has_plain_choices:
+        key = (x.dtype.name, x.layout, x.rank, *[others[k] for k, _ in op.static_slots], *facts)
+        try:
+            kind = op.known_kinds.get(key)
+        except TypeError:  # an unhashable list: `_choices` raises the error
+            key = None
     if kind is None:
+        choices = _choices(op, others)
+        statics = tuple([choices[p.name] for p in op.statics])
         node = _pointwise_node(op, nodes, args, statics, count)
-        if is_usual:
+        if key is not None:
             op.known_kinds[key] = node.definition.kind
         return node
-    definition = Definition(kind, (x, *[v for v in args if v is not None]))
+    definition = Definition(kind, (x, *given))
     return Node(
         op.name, definition, x.shapes, kind.expr.dtype, x.layout, count is not None, x.device
     )
@@ -557,7 +583,7 @@ def _check_vector(p: Param, v: Node, x: Node, channel: tuple[int, ...]) -> None:
 
 
 def _run_body(*arguments: Any) -> Expr:
-    """Runs an op's body on expressions; the last three arguments are its key."""
+    """Run an op's body on expressions; the last three arguments are its key."""
     from .schema import OPS
 
     *inputs, name, present, statics = arguments

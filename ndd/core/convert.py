@@ -1,4 +1,4 @@
-"""Intake: from arrays, lists, scalars and other libraries' tensors to nodes."""
+"""Conversion: arrays, lists, scalars and other libraries' tensors enter, nodes leave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DLPACK_CPU = (1, 3)  # plain and pinned host memory
 
 
 def check_layout(layout: str | None, rank: int) -> str | None:
-    """A layout that fits the rank; the empty one is None."""
+    """Check that a layout fits the rank; an empty layout becomes None."""
     if not layout:
         return None
     if not isinstance(layout, str):
@@ -33,8 +33,8 @@ def check_layout(layout: str | None, rank: int) -> str | None:
 def array_of(data: Any, dtype: DType | None = None) -> tuple[Array, DType] | None:
     """Host data as a NumPy array (sharing memory where possible) and its element type.
 
-    None if the data is in device memory. Only Python numbers, which have no type of their own, are
-    built as `dtype` at once; everything else keeps its type.
+    None if the data is in device memory. Only Python numbers, which have no element type, are
+    converted to `dtype`; everything else keeps its type.
     """
     if isinstance(data, np.ndarray):
         return _typed(data)
@@ -102,10 +102,10 @@ def _python_type(array: Array) -> DType:
 
 
 def stored(values: Array, dtype: DType) -> Array:
-    """Numbers as this type holds them in memory: integers are cut toward zero and must fit."""
+    """Numbers as this type holds them in memory: integers are truncated and must fit."""
     if dtype.is_integer:
         info: Any = np.iinfo(dtype.np)
-        # comparisons with Python integers are exact; not-a-number fails both
+        # Comparisons with Python integers are exact. NaN fails both.
         bad = ~((values > info.min - 1) & (values < info.max + 1))
         if values.dtype.kind in "iu":
             bad = (values < info.min) | (values > info.max)
@@ -114,7 +114,7 @@ def stored(values: Array, dtype: DType) -> Array:
         return values.astype(dtype.np)
     if dtype is dt.bfloat16:
         return bfloat16_bits(values)
-    with np.errstate(over="ignore"):  # to infinity
+    with np.errstate(over="ignore"):  # overflow gives infinity
         return values.astype(dtype.np)
 
 
@@ -167,7 +167,7 @@ def wrap_arrays(
     """A node over existing host memory, without a copy."""
     rank = arrays[0].ndim
     shapes = Shapes.of([a.shape for a in arrays], rank)
-    # an empty array may point anywhere; a guarded load reads one element at its address
+    # An empty array may point anywhere, but a guarded load reads one element at its address.
     empty = _EMPTY.__array_interface__["data"][0]
     addresses = np.array(
         [a.__array_interface__["data"][0] if a.size else empty for a in arrays], np.int64
@@ -191,7 +191,7 @@ def wrap_arrays(
 
 
 def batch_node(rows: Array, dtype: DType) -> Node:
-    """A batch with its own memory, of the rows of an array."""
+    """A batch with its own memory, filled from the rows of an array."""
     shapes = Shapes(np.broadcast_to(np.array(rows.shape[1:], np.int64), (len(rows), rows.ndim - 1)))
     node = source(allocate(shapes, dtype.bytes), shapes, dtype, batch=True)
     whole = dense_array(node)
@@ -207,7 +207,7 @@ def copy_arrays(arrays: Sequence[Array], dtype: DType, layout: str | None, batch
     storage = allocate(shapes, dtype.bytes)
     node = source(storage, shapes, dtype, check_layout(layout, rank), batch)
     whole = dense_array(node)
-    if whole is not None and rank > 0 and whole.size:  # a few times as fast as one by one
+    if whole is not None and rank > 0 and whole.size:  # a few times as fast as sample by sample
         rows = whole.reshape(-1, *whole.shape[2:])
         np.concatenate(arrays, out=rows, casting="unsafe")
         return node
@@ -226,7 +226,7 @@ def arrays_of(node: Node) -> list[Array]:
 
 
 def dense_array(node: Node) -> Array | None:
-    """All samples of a materialised host node as one array, if they lie in memory like that."""
+    """All samples of a materialised host node as one array, or None if its memory is not dense."""
     storage = node.storage
     assert storage is not None
     if not storage.dense or storage.strides is not None or not node.count:
@@ -239,28 +239,28 @@ def dense_array(node: Node) -> Array | None:
 
 
 def const_scalar(value: float | int | bool, dtype: DType) -> Node:
-    """A number as a node; one object per value (see fusion.plan.program on what that allows)."""
-    # -0.0 equals 0.0, so it needs a key of its own
+    """A number as a node; one object per value, so that plans can compare it by identity."""
+    # -0.0 equals 0.0, so it needs its own cache key.
     return _cached_scalar(value, dtype, value == 0 and str(value)[0] == "-")
 
 
-@memoized(8192)
+@memoized(8192, typed=False)  # `dtype` decides how the value is stored
 def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
     return const_array(_fit(value, dtype), dtype)
 
 
 def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
     """A short list of numbers as a one-dimensional node; one object per list."""
-    return _cached_vector(values, dtype, str(values) if 0 in values else "")  # -0.0 as above
+    return _cached_vector(values, dtype, str(values) if 0 in values else "")  # -0.0 equals 0.0
 
 
-@memoized(4096)
+@memoized(4096, typed=False)
 def _cached_vector(values: tuple[float | int, ...], dtype: DType, zeros: str) -> Node:
     return const_array(np.array([_fit(v, dtype) for v in values], dtype.np), dtype)
 
 
 def _fit(value: Any, dtype: DType) -> Any:
-    """One number as `stored` would keep it, without the detour over a guessed array type."""
+    """One number as `stored` keeps it, without NumPy guessing an array type first."""
     if dtype.is_integer:
         number = int(value)
         info: Any = np.iinfo(dtype.np)

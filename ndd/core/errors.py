@@ -8,20 +8,23 @@ from pathlib import Path
 from types import FrameType
 
 from ..fusion.graph.sites import Site, at_site
-from ..kernels.common.memo import memoized
+from ..kernels.common.memo import Memo
 
 _HERE = Path(__file__).parents[1]
-# fusion and kernels are symlinks: their files have two paths
+# fusion and kernels are symlinks, so their files have two paths.
 _FOLDERS = tuple(
     f"{folder}{os.sep}"
     for folder in (_HERE, _HERE.resolve(), *((_HERE / n).resolve() for n in ("fusion", "kernels")))
 )
-_DEMO = str(_HERE / "tools" / "demo.py")  # a program like a user's
+_DEMO = str(_HERE / "tools" / "demo.py")  # counts as user code
+_ours: Memo[str, bool] = Memo("files of this package", 4096)
 
 
-@memoized(4096)
 def _is_ours(file: str) -> bool:
-    return file != _DEMO and file.startswith((*_FOLDERS, "<ndd"))
+    known = _ours.get(file)
+    if known is None:
+        known = _ours[file] = file != _DEMO and file.startswith((*_FOLDERS, "<ndd"))
+    return known
 
 
 def user_site() -> Site:

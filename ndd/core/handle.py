@@ -1,4 +1,4 @@
-"""What Tensor and Batch share: a node, its metadata, devices, and when it is computed."""
+"""The base class of Tensor and Batch, and the flush policy: when a handle's node is computed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _fallback_pool() -> Any:
 
 
 def finish_call(nodes: Sequence[Node], read_external: bool) -> None:
-    """The flush policy: what happens to new nodes at the end of an op call."""
+    """The flush policy: queue, run or leave the new nodes at the end of an op call."""
     mode = current_mode()
     context = current_context()
     executor = executor_of(context)
@@ -67,7 +67,7 @@ def finish_call(nodes: Sequence[Node], read_external: bool) -> None:
 
 
 def _finish_elsewhere(node: Node, context: EvalContext) -> None:
-    """Evaluate what a new node needs of other contexts: an executor runs nodes of its own only."""
+    """Evaluate inputs that belong to other contexts: an executor runs only its own nodes."""
     stack = list(node.inputs)
     while stack:
         n = stack.pop()
@@ -83,7 +83,7 @@ def _finish_elsewhere(node: Node, context: EvalContext) -> None:
 
 
 def _wait_for_stream(node: Node, context: EvalContext) -> None:
-    """Wait until a value that another stream writes is there."""
+    """Wait until the stream of the node's own context has written its value."""
     from ..runtime.gpu_runtimes import runtime_of
 
     other = runtime_of(node.result.context, node.device)
@@ -92,7 +92,7 @@ def _wait_for_stream(node: Node, context: EvalContext) -> None:
 
 
 def evaluate_node(node: Node) -> None:
-    """Make sure that a node has its value."""
+    """Compute the value of a node that has none yet; raise its error if that failed."""
     if node.result.origin is not None:
         recording, ref = node.result.origin
         recording.read.add(ref)
@@ -103,27 +103,27 @@ def evaluate_node(node: Node) -> None:
 
 
 def evaluate_argument(node: Node) -> None:
-    """Make sure that a node has its value, which a call needs as a number."""
+    """Like `evaluate_node`, for a node whose values a call reads as numbers."""
     if node.storage is None and node.result.error is None:
         executor_of(node.result.context or current_context()).evaluate_argument(node)
     evaluate_node(node)
 
 
 def input_of(handle: Handle) -> Node:
-    """The node of a handle that is an input of a call: what failed raises here."""
+    """The node of a handle that is passed to a call; raises the error if computing it failed."""
     node = handle._node
     result = node.result
     if result.storage is None:
         if result.error is not None:
             raise result.error
-        # what another thread's executor owns is finished there first
+        # A node of another context is evaluated there: an executor runs only its own nodes.
         if result.context is not None and result.context is not current_context():
             evaluate_node(node)
     return node
 
 
 def lock_of(node: Node) -> AbstractContextManager[Any]:
-    """Held while the graph around a node is looked at: no executor changes it meanwhile."""
+    """The lock to hold while inspecting the graph around a node, so that no executor changes it."""
     return executor_of(node.result.context or current_context())._running
 
 
@@ -137,7 +137,7 @@ def synchronize(nodes: Sequence[Node]) -> None:
 
 
 class Handle(Operators):
-    """A value that the user holds; possibly not computed yet."""
+    """The user's handle on a node, whose value may not be computed yet."""
 
     __slots__ = ("__weakref__", "_node")
     _node: Node
@@ -176,7 +176,7 @@ class Handle(Operators):
         return self
 
     def to_device(self: Self, device: Any, force_copy: bool = False) -> Self:
-        """The value on another device; itself if it is there and `force_copy` is not set."""
+        """The value on another device; the handle itself if it is there, unless `force_copy`."""
         return _moved(self, device, force_copy)  # type: ignore[no-any-return]
 
     def cpu(self: Self) -> Self:
@@ -188,18 +188,18 @@ class Handle(Operators):
         return self.to_device(Device("gpu", index))
 
     def _repr_html_(self) -> str | None:
-        """For notebooks: images are shown."""
+        """HTML that shows images in notebooks."""
         from ..tools.showing import html_of
 
         return html_of(self)
 
-    if not TYPE_CHECKING:  # to which every name would then be an attribute
+    if not TYPE_CHECKING:  # type checkers would then accept every attribute
 
         def __getattr__(self, name: str) -> Any:
             from .suggestions import no_attribute
 
             known = getattr(type(self), name, None)
-            if isinstance(known, property):  # it raised an AttributeError of its own: once more
+            if isinstance(known, property):  # the getter raised an AttributeError: raise it again
                 return known.fget(self)
             raise no_attribute(self, name)
 
@@ -211,7 +211,7 @@ class Handle(Operators):
 
     __hash__ = object.__hash__
 
-    # numpy must not take over `array OP handle`
+    # NumPy must not take over `array OP handle`.
     __array_priority__ = 1000
     __array_ufunc__ = None
 

@@ -1,4 +1,4 @@
-"""Hand-over to and from other libraries: torch, DLPack, CUDA array interface."""
+"""Exchanges memory with other libraries: torch, DLPack and the CUDA array interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KDL_CPU, _KDL_CUDA = 1, 2
 
 @functools.cache
 def need_torch() -> Any:
-    """torch, or one line that says how to get it."""
+    """Import torch; if it is missing, the error says how to install it."""
     try:
         import torch
     except ImportError:
@@ -39,7 +39,7 @@ def to_torch(node: Node, shape: tuple[int, ...], copy: bool) -> Any:
 
 
 def array_to_torch(array: Array, dtype: DType, copy: bool) -> Any:
-    """A torch tensor over the memory of an array of ours, or a copy of it."""
+    """A torch tensor over the memory of a host array, or a copy of it."""
     if not array.flags.c_contiguous and min(array.strides) < 0:
         array = np.ascontiguousarray(array)
     if not array.flags.writeable:
@@ -48,7 +48,7 @@ def array_to_torch(array: Array, dtype: DType, copy: bool) -> Any:
 
 
 def _finished(tensor: Any, dtype: DType, copy: bool) -> Any:
-    """A tensor of torch in the type that was meant, or a copy of it."""
+    """Restore bfloat16, which arrives as its bits, and copy if asked to."""
     if dtype is dt.bfloat16:
         tensor = tensor.view(need_torch().bfloat16)
     return tensor.clone() if copy else tensor
@@ -75,7 +75,7 @@ class _CudaExport:
 
 
 def gpu_dlpack_device(ordinal: int) -> tuple[int, int]:
-    # simulated device memory is host memory, and says so
+    # Simulated device memory is host memory, and consumers must read it as such.
     return (_KDL_CPU, 0) if simulating() else (_KDL_CUDA, ordinal)
 
 

@@ -1,4 +1,6 @@
-"""How an op is defined, once. Signature, docstring, stub, broadcasting and tests derive from it.
+"""Defines ops: a body with declared parameters enters, a public function leaves.
+
+Signature, docstring, stub, broadcasting and tests of an op all derive from one definition:
 
     @op.pointwise(layouts="HWC FHWC DHWC")
     def brightness(
@@ -9,9 +11,9 @@
         '''Scale intensities.'''
         return to_f32(input) * brightness
 
-Four words settle what an argument is. `data`: an input, element by element. `arg`: a run-time
-number, one or one per sample, which goes to the kernel. `geometry`: a run-time number that decides
-shapes or positions, so it is read at the call. `static`: baked into the kernel, part of its key.
+There are four kinds of parameter. `data` is an input, read element by element. `arg` is a run-time
+number, for all samples or for each, which goes to the kernel. `geometry` is a run-time number that
+decides shapes or positions, so the call reads it. `static` is baked into the kernel and its key.
 
 A *pointwise* body runs on scalar expressions; a *graph* body builds nodes with fusion.graph.build.
 """
@@ -49,7 +51,7 @@ class Param:
 
 
 def data(doc: str = "Input data.", *, variadic: bool = False) -> Any:
-    """An input; `variadic`: any number of them."""
+    """An input, or any number of inputs if `variadic`."""
     return Param("data", None, REQUIRED, doc, positional=True, variadic=variadic)
 
 
@@ -64,9 +66,9 @@ def arg(
     per_frame: bool = False,
     any_shape: bool = False,
 ) -> Any:
-    """A number for the kernel, scalar or per sample; `vector`: or a list; `matrix`: or a matrix;
-    `per_frame`: or, with a layout that begins with F, one of these for each frame; `any_shape`: or
-    any tensor."""
+    """A number for the kernel, scalar or per sample. `vector` also allows a list, `matrix` a
+    matrix, `any_shape` any tensor, `per_frame` a value per frame (in a layout that begins with
+    F)."""
     many = vector or matrix or any_shape
     return Param(
         "arg", type, default, doc, many, matrix, positional,
@@ -84,21 +86,21 @@ def geometry(
     positional: bool = False,
     ragged: bool = False,
 ) -> Any:
-    """A number that decides shapes or positions, scalar or per sample; `vector`: or a list;
-    `matrix`: or rows of them, which arrive as one list, shorter ones filled up with zeros;
-    `ragged`: any array, of another shape in every sample, which arrive as a list of arrays."""
+    """A number that decides shapes or positions, scalar or per sample. `vector` also allows a list;
+    `matrix` a list of rows, which the body gets as one flat list, padded with zeros; `ragged` an
+    array of any shape per sample, which the body gets as a list of arrays."""
     many = vector or matrix or ragged
     return Param("geometry", type, default, doc, many, matrix, positional, ragged=ragged)
 
 
 def static(type: Any, default: Any = None, doc: str = "") -> Any:
-    """A choice that is baked into the kernel; `type`: also a tuple of strings, to choose one of."""
+    """A choice that is baked into the kernel; a tuple of strings as `type` lists the choices."""
     return Param("static", type, default, doc)
 
 
 @dataclass
 class OpDef:
-    """Everything there is to know about an op."""
+    """The definition of an op."""
 
     name: str
     kind: str  # pointwise | graph
@@ -110,7 +112,7 @@ class OpDef:
     rejects: tuple[DType, ...] = ()
     needs_channels: int | None = None
     mixed: bool = False  # inputs stay in host memory whatever the device; the body gets `ordinal`
-    # Number of results; or the name of the argument that asks for a second; None: it depends
+    # Number of results, or the name of the argument that adds a second one; None if it varies.
     outputs: int | str | None = 1
     sample: str = ""  # an example call for the docs and the tests
     public: Any = field(default=None, repr=False)
@@ -123,12 +125,15 @@ class OpDef:
         self.args = tuple(p for p in self.params if p.kind == "arg")
         self.geometry = tuple(p for p in self.params if p.kind == "geometry")
         self.statics = tuple(p for p in self.params if p.kind == "static")
-        # where each is among the arguments that are not inputs
+        # Each parameter with its index in `others`.
         self.arg_slots, self.geometry_slots, self.static_slots = (
             tuple((k, p) for k, p in enumerate(self.others) if p.kind == kind)
             for kind in ("arg", "geometry", "static")
         )
-        # What earlier calls found out, by stage (ndd/core/call.py).
+        # Whether choices can be cache keys: 0.0 equals -0.0, and lists are not hashable.
+        plain = (int, bool, str, DType, dt.DALIImageType, dt.DALIInterpType)
+        self.has_plain_choices = all(p.type in plain for p in self.statics)
+        # Caches of the stages of a call (ndd/core/call.py).
         self.known_choices: Memo[Any, dict[str, Any]] = Memo(f"choices of {self.name}", 1024)
         self.accepted: Memo[Any, bool] = Memo(f"data of {self.name}", 256)
         self.known_kinds: Memo[Any, Any] = Memo(f"kinds of {self.name}", 1024)
@@ -157,7 +162,7 @@ def _define(kind: str, body: Callable[..., Any], options: dict[str, Any]) -> Any
     params = tuple(
         Param(**{**p.default.__dict__, "name": p.name})
         for p in inspect.signature(body).parameters.values()
-        if isinstance(p.default, Param)  # `count` of ops without inputs is not the user's
+        if isinstance(p.default, Param)  # `count` and `ordinal` come from `call`, not from the user
     )
     layouts = tuple(options.pop("layouts", "").split())
     rejects = tuple(dt.DType.parse(n) for n in options.pop("rejects", "").split())
@@ -184,7 +189,7 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
         inputs.append(f"*{p.name}" if p.variadic else p.name)
     keyword: list[str] = []
     for p in defined.others:
-        # None for a required one, too: names that do not exist are reported before it is missed
+        # Required parameters also default to None, so that unknown names are reported first.
         namespace[f"_default_{p.name}"] = None if p.default is REQUIRED else p.default
         (lead if p.positional else keyword).append(f"{p.name}=_default_{p.name}")
     keyword += ["batch_size=None", "device=None", "**_unknown"]
@@ -207,9 +212,9 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
 
 
 class _Declared:
-    """What `inspect.signature` tells of an op: without the name that catches unknown arguments.
+    """Gives `inspect.signature` the signature of an op, without `**_unknown`.
 
-    Made when it is asked for: signatures of all ops would take 5 % of `import ndd`.
+    It is built on demand: the signatures of all ops would take 5 % of `import ndd`.
     """
 
     def __init__(self, defined: OpDef) -> None:
@@ -264,7 +269,7 @@ def document(defined: OpDef) -> str:
         default = "" if p.default is REQUIRED else f", default {p.default!r}"
         lines += [f"{p.name} : {type_text(p)}{default}", f"    {p.doc}"]
     lines += [
-        "batch_size : int, optional", "    Number of samples, if no input tells it.",
+        "batch_size : int, optional", "    Number of samples, if no input is a Batch.",
         "device : str or Device, optional", "    Where to run; follows the inputs if omitted.",
     ]  # fmt: skip
     if defined.layouts:

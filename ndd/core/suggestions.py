@@ -1,4 +1,4 @@
-"""Names that do not exist: what was probably meant, and what other APIs call by that name."""
+"""Errors for names that do not exist: an unknown name enters, an error with a suggestion leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import user_site
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What pipeline mode has, and what to write instead.
+# Names of upstream's pipeline mode and of other libraries, and what to write instead.
 _ARGUMENTS = {
     "batch_size": "the batch size belongs to next_epoch(batch_size=…)",
     "num_threads": "threads are set for all: ndd.set_num_threads(n), or EvalContext(num_threads=n)",
@@ -38,7 +38,7 @@ _ATTRIBUTES = {
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one: the same but for upper case, or a near one."""
+    """The known name that is equal apart from case and underscores, or else a close match."""
     import difflib
 
     by_lower = {k.lower().replace("_", ""): k for k in known}
@@ -57,7 +57,7 @@ def _meant(found: str | None) -> str:
 
 
 def unexpected(function: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
-    """The error of a call with an argument that does not exist."""
+    """The error for a call with an argument that does not exist."""
     name = next(iter(unknown))
     hint = f"; {_ARGUMENTS[name]}" if name in _ARGUMENTS else _meant(nearest(name, known))
     return TypeError(
@@ -66,8 +66,8 @@ def unexpected(function: str, unknown: Iterable[str], known: Iterable[str]) -> T
 
 
 def with_options_of(base: Callable[..., Any], function: F, name: str) -> F:
-    """A function whose `**options` go to `base`, with the signature that it really has: of an
-    argument that neither knows, it says what was probably meant."""
+    """Wrap a function that passes its `**options` to `base`: the wrapper shows the parameters of
+    both and suggests a name for an unknown argument."""
     own = inspect.signature(function)
     found = {n: p for n, p in own.parameters.items() if p.kind is not p.VAR_KEYWORD}
     if len(found) < len(own.parameters):
@@ -86,12 +86,12 @@ def with_options_of(base: Callable[..., Any], function: F, name: str) -> F:
     return checked  # type: ignore[return-value]
 
 
-# Python's registry of warnings, for each file. Every cell of a notebook is one.
+# Python's warning registry of each file. Every cell of a notebook counts as a file.
 _warned: Memo[str, dict[Any, int]] = Memo("lines that were warned of", 1024)
 
 
 def one_draw(op: str, argument: str, draw: str, count: int) -> None:
-    """Warn, once for a line, that all samples of a batch get the same random number."""
+    """Warn, once per line, that all samples of a batch get the same random number."""
     site = user_site()
     warnings.warn_explicit(
         f"{op}: `{argument}` is one random value for all {count} samples; for one each, write "
@@ -108,7 +108,7 @@ def one_draw(op: str, argument: str, draw: str, count: int) -> None:
 
 
 def missing(module: ModuleType, name: str) -> AttributeError:
-    """The error of a module that has no such name."""
+    """The error for a name that a module does not have."""
     text = f"module {module.__name__!r} has no attribute {name!r}"
     if not name.startswith("_"):
         found = nearest(name, module.__all__)
@@ -120,7 +120,7 @@ def missing(module: ModuleType, name: str) -> AttributeError:
 
 
 def suggest_names(*modules: ModuleType) -> None:
-    """Let these modules suggest names; one with a `__getattr__` of its own keeps it."""
+    """Let these modules suggest names, except those with a `__getattr__` of their own."""
     for module in modules:
         if "__getattr__" not in vars(module):
             module.__getattr__ = functools.partial(_absent, module)  # type: ignore[method-assign]
@@ -131,7 +131,7 @@ def _absent(module: ModuleType, name: str) -> Any:
 
 
 def no_attribute(value: object, name: str) -> AttributeError:
-    """The error of a Tensor or a Batch that has no such attribute."""
+    """The error for an attribute that a Tensor or a Batch does not have."""
     kind = type(value).__name__
     text = f"{kind!r} object has no attribute {name!r}"
     if name in _ATTRIBUTES:

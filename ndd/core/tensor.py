@@ -78,7 +78,7 @@ class Tensor(Handle):
         return np.asarray(self.cpu()).reshape(-1)[0].item()
 
     def _host_array(self) -> np.ndarray[Any, Any]:
-        """The value as a NumPy array over the same memory (bfloat16: its bits)."""
+        """The value as a NumPy array over the same memory (for bfloat16, its bits)."""
         evaluate_node(self._node)
         node = self._node
         if node.device is not None:
@@ -101,7 +101,7 @@ class Tensor(Handle):
         return array.copy() if copy else array
 
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
-        if self.dtype is dt.bfloat16:  # which NumPy cannot export, and torch can
+        if self.dtype is dt.bfloat16:  # torch can export bfloat16, NumPy cannot
             return self.torch().__dlpack__(**kwargs)
         if self._node.device is None:
             return self._host_array().__dlpack__(**kwargs)
@@ -166,7 +166,7 @@ class Tensor(Handle):
 
 
 def describe(handle: Handle, shape: str) -> str:
-    """Text of a value: its data if it is there, else only its metadata. Runs nothing."""
+    """The repr of a handle, with data only if that is computed already; it computes nothing."""
     node = handle._node
     kind = type(handle).__name__
     meta = f"dtype={node.dtype}, device={str(handle.device)!r}, layout={node.layout!r}, {shape}"
@@ -201,7 +201,7 @@ def tensor_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: bo
 
 
 def second_node(node: Node, layout: str | None, copy: bool) -> Node:
-    """A node for one more handle on a value: its memory or a copy, under a new layout if given."""
+    """A node for a second handle on a value: shares or copies memory, may change the layout."""
     wanted = convert.check_layout(layout, node.rank) or node.layout
     if node.storage is None and node.result.context is not current_context():
         evaluate_node(node)
@@ -221,7 +221,7 @@ def _queued(node: Node, origin: Node) -> Node:
 
 
 def finished(node: Node, dtype: dt.DType | None, device: Any) -> Node:
-    """The node in another type, on another device."""
+    """The node converted to `dtype` and moved to `device`, if these are given."""
     if dtype is not None and dtype != node.dtype:
         from ..ops.pointwise.conversion import cast_node
 
@@ -245,7 +245,7 @@ def tensor(
     Parameters
     ----------
     data : array, tensor, number, nested list or Batch
-        What to copy. A Batch becomes one tensor with a leading sample axis.
+        The data to copy. A Batch becomes one tensor with a leading sample axis.
     dtype : DType, optional
         Element type to convert to.
     device : str or Device, optional

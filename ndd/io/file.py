@@ -1,4 +1,4 @@
-"""Whole files as bytes."""
+"""Reads whole files: paths enter, tensors of bytes leave."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def read(
     filepaths : path, list of path, Tensor or Batch
         Tensors hold the bytes of the path, as uint8 or int8.
     batch_size : int, optional
-        Repeat the file of a single path so many times.
+        Repeat the file of a single path this many times.
     device : "cpu", optional
         Files are read on the CPU; move the result with `.gpu()`.
     dont_use_mmap, use_o_direct : bool
-        Accepted and not needed.
+        Accepted for compatibility; they have no effect.
     """
     if device is not None and str(device) != "cpu":
         raise ValueError(
@@ -111,5 +111,5 @@ def _path(array: Any) -> bytes:
             f"io.file.read: a path is text or a 1-D tensor of its bytes (uint8 or int8), got "
             f"{array.ndim}-D data of {array.dtype}"
         )
-    # as in C, which upstream's callers pad for
+    # A path ends at the first NUL as in C: callers of upstream pad paths with zeros.
     return bytes(array.tobytes()).partition(b"\0")[0]

@@ -1,4 +1,4 @@
-"""Readers: data sets, batch by batch, in epochs that can be left and resumed.
+"""Readers: data sets enter, batches leave, in epochs that can be interrupted and resumed.
 
 >>> import ndd, pathlib, tempfile
 >>> folder = pathlib.Path(tempfile.mkdtemp())

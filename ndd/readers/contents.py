@@ -1,4 +1,4 @@
-"""The content of files, read into pooled memory."""
+"""Reads files: paths enter, their bytes in pooled memory leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..fusion.graph.shapes import Array
 from ..fusion.graph.storage import Storage, address_of
 from ..kernels.common.buffers import POOL
 
-# Files that are open at a time, and share a block of memory: a process may open 1024 or so.
+# Files that are open at a time and share a block of memory. Processes may often open only 1024.
 _GROUP = 64
 _ALIGNMENT = 64
 Path = bytes | str | os.PathLike[Any]
@@ -29,15 +29,15 @@ def read_file(path: Path, read_ahead: bool = False) -> Array:
 
 
 class Place(NamedTuple):
-    """Where the bytes of a file are."""
+    """The place of a file's bytes in a shared block of memory."""
 
-    block: Array  # which others share
+    block: Array
     begin: int
     end: int
 
 
 class Contents(Sequence["Array | Exception"]):
-    """All bytes of each file, or why they cannot be read."""
+    """All bytes of each file, or the error if it could not be read."""
 
     def __init__(self, places: list[Place | Exception]) -> None:
         self._places = places
@@ -52,7 +52,7 @@ class Contents(Sequence["Array | Exception"]):
         return Contents(place) if isinstance(place, list) else place
 
     def storage(self) -> tuple[Storage, Array] | None:
-        """Where all files are, and their sizes; None if one of them could not be read."""
+        """The storage of all files, and their sizes; None if one of them could not be read."""
         places = self._places
         if any(isinstance(place, Exception) for place in places):
             return None
@@ -68,8 +68,8 @@ class Contents(Sequence["Array | Exception"]):
 def read_files(paths: Sequence[Path], read_ahead: bool = False) -> Contents:
     """The contents of files.
 
-    Not mapped: a file that shrinks must not become a bus error. Files share memory, because a block
-    for each would take nearly as long as reading it does.
+    They are not memory-mapped, because a file that shrinks would cause a bus error. Files share
+    memory, because allocating a block for each takes nearly as long as reading it.
     """
     found: list[Place | Exception] = []
     for begin in range(0, len(paths), _GROUP):
@@ -80,7 +80,7 @@ def read_files(paths: Sequence[Path], read_ahead: bool = False) -> Contents:
 def _read_group(paths: Sequence[Path], read_ahead: bool) -> list[Place | Exception]:
     try:
         return _read_together(paths, read_ahead)
-    except MemoryError as error:  # which of them is too large?
+    except MemoryError as error:  # read them one by one to find the file that is too large
         if len(paths) == 1:
             return [error]
         return [place for path in paths for place in _read_group([path], read_ahead)]
@@ -117,7 +117,7 @@ def _read_together(paths: Sequence[Path], read_ahead: bool) -> list[Place | Exce
 
 def _open(path: Path, opened: list[int]) -> tuple[int, int]:
     """Descriptor and size of a file."""
-    # without O_NONBLOCK, opening a named pipe would wait for a writer
+    # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     opened.append(descriptor)
     status = os.fstat(descriptor)
@@ -129,10 +129,10 @@ def _open(path: Path, opened: list[int]) -> tuple[int, int]:
 
 
 def _read(view: memoryview, descriptor: int, begin: int, end: int) -> int:
-    """Read a file into its place; where its content ends."""
+    """Read a file into its place, and return where its content ends."""
     while begin < end:
         count = os.readv(descriptor, [view[begin:end]])
         if count == 0:
-            break  # it has become shorter meanwhile
+            break  # the file has become shorter meanwhile
         begin += count
     return begin

@@ -1,4 +1,4 @@
-"""ExternalSource: values from a Python function or iterable, as tensors and batches."""
+"""ExternalSource: values from a Python function or iterable enter, tensors and batches leave."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class ExternalSource:
     >>> source().shape, source(batch_size=2).shape
     ((2,), [(3,), (3,)])
 
-    What the source gives as a Batch (or TensorList) stays a batch; anything else is one tensor,
-    and with `batch_size` as many samples of it. The end of the source is a `StopIteration`.
+    A Batch (or TensorList) from the source stays a batch. Anything else becomes one tensor, which
+    `batch_size` repeats. At the end of the source the call raises `StopIteration`.
 
     Parameters
     ----------
@@ -30,14 +30,14 @@ class ExternalSource:
         A function without arguments (called for every item), a generator function (called for
         every cycle), or an iterable.
     num_outputs : int
-        With more than one, items are sequences of so many outputs, and so are results.
+        With more than one, items are sequences of this length, and results are tuples.
     cycle : "no" | "quiet" | "raise" or bool, optional
-        After the end: "quiet" (True) goes on with the first item, "raise" does so after a
-        `StopIteration`. For iterables and generator functions, not for generators.
+        What to do at the end: "quiet" (True) continues with the first item, "raise" does so after
+        a `StopIteration`. For iterables and generator functions, not for generators.
     device : device
-        Where results are.
+        The device of the results.
     layout, dtype : optional
-        Layout and element type of results; or sequences of them, one for each output.
+        Layout and element type of the results, or a sequence with one for each output.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ExternalSource:
             return next(self._iterator)
         except StopIteration:
             if self._cycle == "no":
-                raise  # and again at the next call: the iterator stays at its end
+                raise  # the next call raises again, because the iterator stays at its end
             self._iterator = self._start()
             if self._cycle == "raise":
                 raise
@@ -168,6 +168,6 @@ def _needs_arguments(function: Any) -> bool:
         inspect.signature(function).bind()
     except TypeError:
         return True
-    except ValueError:  # a function of C without a signature
+    except ValueError:  # a C function without a signature
         return False
     return False

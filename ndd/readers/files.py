@@ -1,4 +1,4 @@
-"""`readers.File`: whole files, as bytes, with labels."""
+"""`readers.File`: paths enter, batches of file contents and labels leave."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FileSamples:
         return read_file(self._files.path(index), self._read_ahead), self._label(index)
 
     def read_many(self, indices: Sequence[int]) -> Sequence[Sample | Bad]:
-        """All at once takes half of the time."""
+        """Read all samples of a batch at once, which takes half of the time."""
         contents = read_files([self._files.path(i) for i in indices], self._read_ahead)
         found = contents.storage()
         if found is not None:
@@ -66,7 +66,7 @@ class FileSamples:
 
 
 class FileTable(Table):
-    """Files that could all be read, with their labels."""
+    """A batch of files that could all be read, with their labels."""
 
     def __init__(self, contents: Contents, storage: Storage, sizes: Array, labels: Array) -> None:
         self._contents, self._storage, self._sizes, self._labels = contents, storage, sizes, labels
@@ -98,24 +98,24 @@ class File(Reader):
     Parameters
     ----------
     file_root : path, optional
-        Alone: a folder of folders of files. The number of a folder, sorted, is the label; names
-        within it are sorted, too. With `files` or `file_list`: the folder that names refer to.
+        A folder of folders of files. Folders and the files in them are sorted; the index of the
+        folder is the label. With `files` or `file_list`, the folder that names are relative to.
     files : list of path, optional
         The files.
     labels : list of int, optional
         Labels of `files`; 0, 1, 2, … if omitted.
     file_list : path, optional
-        A text file: each line is a file name and a label. Without `file_root`, names refer to the
-        folder of the list.
+        A text file; each line has a file name and a label. Without `file_root`, names are relative
+        to the folder of this file.
     file_filters, dir_filters : list of str, optional
-        Patterns for files and folders below `file_root`; by default usual endings of images and
-        sounds, and all folders. They do not apply to `files` and `file_list`.
+        Patterns for files and folders below `file_root`. The default is the usual endings of image
+        and audio files, and all folders. They do not apply to `files` and `file_list`.
     case_sensitive_filter : bool
-        Whether patterns tell upper from lower case.
+        Whether patterns are case-sensitive.
     read_ahead : bool
-        Tell the system that a file is going to be read.
+        Ask the operating system to read files ahead.
     dont_use_mmap, skip_cached_images, tensor_init_bytes, num_inputs
-        Accepted and not needed: files are read, nothing is cached, memory fits.
+        Accepted for compatibility; they have no effect.
     **options
         Arguments of all readers, see `ndd.readers.Reader`.
     """
@@ -168,7 +168,7 @@ class File(Reader):
             if self._files is None and self._file_list is None:
                 what = f"the folders of {what} (patterns: {patterns})"
             raise ValueError(f"readers.File: no files found in {what}")
-        # the user's list may be large
+        # Drop the user's list, which may be large.
         self._files = self._labels = None
         return FileSamples(found, self._read_ahead)
 

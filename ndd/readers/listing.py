@@ -1,4 +1,4 @@
-"""Lists of files with labels: from a folder of folders, from a text file, or as given.
+"""Lists files: a folder of folders, a text file or a list of names enters, a `Listing` leaves.
 
 A million files take a second or two and about 50 bytes each: names are never kept as strings.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from ..fusion.graph.shapes import Array
 from .names import Names
 
-# Names that exist as Python objects at a time: a line of a list takes some 400 bytes then.
+# Names that exist as Python objects at a time. Each takes about 400 bytes as a line of a list.
 _CHUNK = 1 << 12
 _INT32 = np.iinfo(np.int32)
 
@@ -39,22 +39,22 @@ class Listing:
         return os.fsdecode(self.names[index])
 
     def path(self, index: int) -> bytes:
-        """Where the file is."""
+        """The path of the file."""
         name = self.names[index]
         return name if name.startswith(b"/") else self._prefix + name
 
     def fingerprint(self) -> str:
-        """Short text that is another one for other names."""
+        """A checksum of all names, as text."""
         return f"{self.names.checksum:08x}"
 
 
 def _folder(path: bytes) -> bytes:
-    """Beginning of the paths of what is in a folder."""
+    """The prefix of all paths in a folder."""
     return path if not path or path.endswith(b"/") else path + b"/"
 
 
 def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], bool]:
-    """Whether a name fits one of these patterns, as of a shell (``*.jpg``)."""
+    """A function that tests whether a name fits one of these shell patterns (``*.jpg``)."""
     patterns = list(patterns) if case_sensitive else [p.lower() for p in patterns]
     is_ending = re.compile(r"\*[^*?\[]*", re.ASCII).fullmatch
     endings = tuple(p[1:].encode() for p in patterns if p.isascii() and is_ending(p))
@@ -62,7 +62,7 @@ def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], 
     other = re.compile("|".join(others) or r"(?!)").match
 
     def fits(name: bytes) -> bool:
-        # nearly all filters are endings, and this is ten times as fast as an expression of them
+        # Nearly all filters are endings, and `endswith` is ten times as fast as a regex.
         if (name if case_sensitive else name.lower()).endswith(endings):
             return True
         if not others:
@@ -76,7 +76,7 @@ def matcher(patterns: Sequence[str], case_sensitive: bool) -> Callable[[bytes], 
 def from_tree(
     root: bytes, fits_file: Callable[[bytes], bool], fits_folder: Callable[[bytes], bool] | None
 ) -> Listing:
-    """Files of the folders of `root`, sorted; the number of a folder is the label."""
+    """Files in the folders of `root`, sorted; the label is the index of the folder."""
     with os.scandir(root) as entries:
         folders = sorted(e.name for e in entries if e.is_dir())
     if fits_folder is not None:
@@ -84,7 +84,7 @@ def from_tree(
     names, counts = Names(), []
     for folder in folders:
         with os.scandir(_folder(root) + folder) as entries:
-            # a dangling link is listed, so that it is an error to be seen and not a file less
+            # List dangling links, too, so that they cause an error and do not just go missing.
             found = [
                 e.name for e in entries if fits_file(e.name) and (e.is_file() or e.is_symlink())
             ]
@@ -97,7 +97,7 @@ def from_tree(
 
 
 def from_files(root: bytes, files: Iterable[Any], labels: Sequence[int] | None) -> Listing:
-    """Files as given, with labels as given or 0, 1, 2, …"""
+    """The given files, with the given labels or 0, 1, 2, …"""
     names = Names()
     given = iter(files)
     while chunk := [os.fsencode(f) for f in itertools.islice(given, _CHUNK)]:
@@ -121,7 +121,7 @@ def _int32(labels: Sequence[int]) -> Array:
 
 
 def from_file_list(root: bytes | None, file_list: Path) -> Listing:
-    """Lines of a name, spaces and a label; names are relative to `root` or to the list's folder."""
+    """Lines with a name, spaces and a label; names are relative to `root` or the list's folder."""
     if root is None:
         root = os.fsencode(file_list.parent)
     names, labels = Names(), []

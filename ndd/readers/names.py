@@ -1,4 +1,4 @@
-"""Many file names in little memory: one block of bytes and the end of each name."""
+"""Stores many file names in little memory: one block of bytes and the end of each name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 class Names:
-    """A list of byte strings: 8 bytes each, besides their own, where a Python object takes 33."""
+    """A list of byte strings, with 8 bytes of overhead for each; a Python object has 33."""
 
     def __init__(self) -> None:
         self._text = bytearray()
         self._ends = [np.zeros(1, np.int64)]
-        self.checksum = 0  # a number that other names hardly have
+        self.checksum = 0  # CRC-32 of all names
 
     def add(self, names: Sequence[bytes]) -> None:
         """Append names."""
@@ -26,7 +26,7 @@ class Names:
     def finish(self) -> None:
         """No more names will come."""
         self._ends = [np.concatenate(self._ends)]
-        # now, not when a state is saved: that must take no longer for a larger data set
+        # Computed here because saving a state must not take longer for a larger data set.
         self.checksum = zlib.crc32(self._text)
 
     def __len__(self) -> int:

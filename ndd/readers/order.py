@@ -1,9 +1,9 @@
-"""Which samples make up which batch: pure functions of the position, with no data and no threads.
+"""The order of samples: a position enters, the indices of a batch leave; no data, no threads.
 
-The samples of a reader are an endless row of *passes*: pass 0 goes once through the reader's shard,
-pass 1 through it again (`stick`) or through the next shard, and so on, each shuffled anew if asked
-for. An epoch is a part of that row, and a `Position` says where in it a reader is: that is all the
-state there is, whatever the size of the data set.
+The samples of a reader are an endless sequence of *passes*: pass 0 goes once through the reader's
+shard, pass 1 through it again (`stick`) or through the next shard, and so on. Each pass can be
+shuffled. An epoch is a part of that sequence, and a `Position` says where in it a reader is. That
+is the whole state, whatever the size of the data set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAST_BATCH = ("wrap", "pad", "partial", "drop")
 
 
 class Position(NamedTuple):
-    """Epoch `epoch` began at sample `offset` of pass `pass_`; `taken` of its samples are used."""
+    """Epoch `epoch` began at sample `offset` of pass `pass_`, and used `taken` samples so far."""
 
     epoch: int = 0
     pass_: int = 0
@@ -30,9 +30,9 @@ class Position(NamedTuple):
 
 
 def permutation(count: int, seed: int, purpose: int, number: int) -> Array:
-    """A random order of `count` items: a function of its arguments alone, for all times.
+    """A random order of `count` items, which depends only on the arguments, in every version.
 
-    NumPy's own shuffle may change with its version, and a checkpoint must outlive that.
+    NumPy's shuffle may change with its version, and a checkpoint must outlive that.
     """
     pairs = np.arange((count + 1) // 2)
     counter = (pairs & 0xFFFFFFFF, pairs >> 32, number & 0xFFFFFFFF, purpose)
@@ -46,7 +46,7 @@ def permutation(count: int, seed: int, purpose: int, number: int) -> Array:
 class Order:
     """The passes of one reader over `count` samples."""
 
-    _LIST, _PASS, _ALL = range(3)  # what a permutation is for
+    _LIST, _PASS, _ALL = range(3)  # purposes of permutations
 
     def __init__(
         self, count: int, shard_id: int, num_shards: int, stick: bool, shuffle: str, seed: int
@@ -55,7 +55,7 @@ class Order:
         self.stick, self.shuffle, self.seed = stick, shuffle, seed
         self._passes: dict[int, Array] = {}
         self._lock = threading.Lock()
-        # Folders come sorted by class: shards of the plain list would hold few classes each.
+        # Folders are sorted by class, so shards of the plain list would hold few classes each.
         mixed = shuffle == "pass" and num_shards > 1
         self._list = permutation(count, seed, self._LIST, 0) if mixed else None
 
@@ -87,7 +87,7 @@ class Order:
             found = self._passes.get(pass_)
             if found is None:
                 found = self._shuffled(pass_, start, end)
-                # a batch at the end of a pass may need the next one, and a skipped sample both
+                # Keep two: a batch may span two passes, and replacing a sample may need both.
                 while len(self._passes) >= 2:
                     del self._passes[min(self._passes)]
                 self._passes[pass_] = found
@@ -100,14 +100,14 @@ class Order:
         return chosen if self._list is None else self._list[chosen]
 
     def normal(self, pass_: int, offset: int) -> tuple[int, int]:
-        """The same place with an offset inside of its pass."""
+        """The same place, with an offset inside of its pass."""
         while offset >= self.size(pass_):
             offset -= self.size(pass_)
             pass_ += 1
         return pass_, offset
 
     def stream(self, pass_: int, offset: int, count: int) -> list[int]:
-        """`count` samples from a place on, over as many passes as that takes."""
+        """`count` samples from a place on, over as many passes as needed."""
         found: list[int] = []
         while len(found) < count:
             pass_, offset = self.normal(pass_, offset)
@@ -118,7 +118,7 @@ class Order:
 
 
 class EpochPlan:
-    """What an epoch yields, from a position on: `count` batches."""
+    """The `count` batches of an epoch, from a position on."""
 
     def __init__(self, order: Order, last: str, at: Position, batch_size: int) -> None:
         self.order, self.last, self.at, self.batch_size = order, last, at, batch_size
@@ -126,8 +126,8 @@ class EpochPlan:
         if last == "drop":
             self.count = max(0, order.smallest - at.taken) // batch_size
         else:
-            # by the largest shard, not by its own: ranks that wait for each other must get as
-            # many batches. (Upstream: one more where the shard is larger.)
+            # Use the largest shard, not the reader's: ranks that wait for each other must get
+            # equally many batches. (Upstream gives larger shards one more.)
             self.count = -(-max(0, order.largest - at.taken) // batch_size)
 
     @property
@@ -141,18 +141,18 @@ class EpochPlan:
             return self.order.stream(self.at.pass_, self.at.offset + first, self.batch_size)
         count = self.batch_size
         if self.last == "partial":
-            # one at least: a rank with a smaller shard repeats a sample rather than stop early
+            # At least one: a rank with a smaller shard repeats a sample instead of stopping early.
             count = max(1, min(count, self._size - first))
         samples = self.order.samples(self.at.pass_)
         return [int(samples[min(first + i, self._size - 1)]) for i in range(count)]
 
     def after(self, batches: int) -> Position:
-        """Where the reader is when so many batches have been used."""
+        """The position after this many batches."""
         epoch, pass_, offset, taken = self.at
         return Position(epoch, pass_, offset, taken + batches * self.batch_size)
 
     def followers(self, batch: int, slot: int) -> Iterator[int]:
-        """All other samples of the pass, those that come next first."""
+        """All other samples of the pass, starting with the next one."""
         first = self.at.taken + batch * self.batch_size + slot
         pass_, offset = self.at.pass_, first
         if self.wraps:
@@ -162,7 +162,7 @@ class EpochPlan:
             yield int(samples[(offset + step) % len(samples)])
 
     def end(self) -> Position:
-        """Where the next epoch begins, also if this one is left early."""
+        """The position where the next epoch begins, even if this one is abandoned early."""
         epoch = self.at.epoch + 1
         if not self.wraps:
             return Position(epoch, epoch)

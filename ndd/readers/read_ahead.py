@@ -1,4 +1,4 @@
-"""Threads that prepare items 0, 1, 2, … of a row before they are asked for."""
+"""Threads that make the items 0, 1, 2, … of a sequence before the consumer asks for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ..kernels.common import trace
 
-# One batch of files from a slow disk; what takes longer at exit is abandoned.
+# Enough for a batch of files from a slow disk; threads that take longer at exit are abandoned.
 EXIT_JOIN_SECONDS = 5.0
 
 
@@ -22,7 +22,7 @@ class _ReadFailure:
 
 
 class _Row:
-    """What the threads know; never the `ReadAhead`, so that dropping that one ends them."""
+    """State of the threads. It has no reference to the `ReadAhead`, so dropping that ends them."""
 
     def __init__(self, make: Callable[[int], Any], first: int, count: int, depth: int) -> None:
         self.make = make
@@ -31,7 +31,7 @@ class _Row:
         self.done: dict[int, Any] = {}
         self.stopped = threading.Event()
         self.process = os.getpid()
-        # its lock is reentrant: a collection inside may run the finalizer, which stops the row
+        # The lock is reentrant: the garbage collector may run the finalizer, `stop`, inside of it.
         self.changed = threading.Condition()
         self.threads = [
             threading.Thread(target=self.work, name=f"ndd-read-ahead-{i}", daemon=True)
@@ -52,14 +52,14 @@ class _Row:
                 self.next_made += 1
             try:
                 item = self.make(number)
-            except BaseException as error:  # reported where the item is asked for
+            except BaseException as error:  # `take` raises it
                 item = _ReadFailure(error)
             with self.changed:
                 if self.stopped.is_set():
                     return
                 self.done[number] = item
                 self.changed.notify_all()
-            del item  # else this frame keeps a batch alive until the next is made
+            del item  # this frame would keep a batch alive until the next is made
 
     def take(self, number: int) -> Any:
         with self.changed:
@@ -75,12 +75,12 @@ class _Row:
                 self.next_taken = number + 1
                 self.changed.notify_all()
                 return item
-        # taken before, but Ctrl-C came before it could be used
+        # The item was taken before, but Ctrl-C came before it could be used.
         return self.make(number)
 
     def stop(self) -> None:
         if self.process != os.getpid():
-            return  # after a fork: threads, and whatever locks they held, stayed in the parent
+            return  # after a fork, the threads and their locks exist only in the parent
         with self.changed:
             self.stopped.set()
             self.done.clear()
@@ -99,7 +99,7 @@ class ReadAhead:
         self._finalizer = weakref.finalize(self, self._row.stop)
 
     def take(self, number: int) -> Any:
-        """Item `number`, the next one; an error that its making raised is raised here."""
+        """Item `number`, which must be the next one; raises the error if making it failed."""
         if self._row.process != os.getpid():
             self._start(number)
         if trace.active:
@@ -112,7 +112,7 @@ class ReadAhead:
 
 
 class Background(Protocol):
-    """Work of threads that can be stopped."""
+    """Work in threads that can be stopped."""
 
     threads: list[threading.Thread]
 
@@ -129,7 +129,7 @@ def join_at_exit(work: Background) -> None:
 
 @atexit.register
 def _stop_all() -> None:
-    """Threads that still ran Python code while the interpreter goes down could crash it."""
+    """Stop all threads: running Python code while the interpreter shuts down could crash it."""
     rows = list(_running)
     for row in rows:
         row.stop()

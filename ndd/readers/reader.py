@@ -1,6 +1,6 @@
-"""What all readers share: shards, shuffling, epochs, errors and checkpoints.
+"""The base class of readers: shards, shuffling, epochs, errors and checkpoints.
 
-A reader class lists its samples (`_list`) and reads one (`Samples.read`); the rest is here.
+A reader class lists its samples (`_list`) and reads one (`Samples.read`); this does the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .state import STATE_VERSION, ReaderState
 class Reader:
     """Base class of all readers.
 
-    Built once, used for many epochs: ``for jpegs, labels in reader.next_epoch(batch_size=64)``.
+    Make it once and use it for many epochs: ``for jpegs, labels in reader.next_epoch(64)``.
 
     Parameters
     ----------
@@ -42,43 +42,43 @@ class Reader:
     shard_id, num_shards : int
         The part of the data set to read.
     stick_to_shard : bool
-        Read the same shard in every epoch; else each epoch goes on to the next one.
+        Read the same shard in every epoch; otherwise each epoch reads the next shard.
     pad_last_batch : bool
         The last batch of an epoch repeats the last sample (``last_batch="pad"``).
     last_batch : "wrap" | "pad" | "partial" | "drop", optional
-        What happens when the samples of an epoch do not fill its last batch. wrap: it is filled
-        with the samples that the next epoch would begin with, and that one begins after them.
-        pad: it is filled with the last sample. partial: it is shorter. drop: it is left out.
-        Every rank gets as many batches as the others, with "partial" if need be by a repeated
-        sample. If omitted: wrap, as upstream (where larger shards may have one batch more).
+        What to do if the samples of an epoch do not fill its last batch. "wrap" fills it with
+        samples of the next epoch, which then begins after them. "pad" repeats the last sample.
+        "partial" makes the batch shorter. "drop" leaves it out. All ranks get equally many
+        batches; with "partial", a rank may repeat a sample for that. The default is "wrap", as
+        upstream (where larger shards may have one batch more).
     random_shuffle : bool
-        Shuffle the samples of the shard anew in each epoch. Shards are made from a list that is
+        Shuffle the samples of the shard again in each epoch. Shards are parts of a list that is
         shuffled once.
     initial_fill : int
-        Accepted and not needed: the whole shard is shuffled, not a buffer of so many samples.
+        Accepted for compatibility; the whole shard is shuffled, not a buffer of this size.
     seed : int
-        Seed of shuffling; the default is a seed, too, so that runs can be repeated.
+        Seed of shuffling. The default is a fixed seed, so that runs are repeatable.
     shuffle_after_epoch : bool
-        Shuffle the whole data set anew in each epoch, then make shards; implies `stick_to_shard`.
+        Shuffle the whole data set again in each epoch, then make shards; implies `stick_to_shard`.
     shuffle_after_epoch_seed : int, optional
         Seed for `shuffle_after_epoch`; `seed` if omitted.
     prefetch_queue_depth : int
-        Number of batches to read ahead, each by a thread of its own.
+        Number of batches to read ahead, each in its own thread.
     lazy_init : bool
-        Look for the samples at the first use, not now.
+        List the samples on first use, not at once.
     on_error : "raise" | "skip" | "fill" or function
-        What to do about a sample that cannot be read. skip: the next readable sample stands in for
-        it. fill: an empty one does. A function gets a `SampleError(file, index, cause)` and
-        returns the data to use, or None to skip. `errors` lists what happened.
+        What to do about a sample that cannot be read. "skip" replaces it by the next readable
+        sample, "fill" by an empty one. A function gets a `SampleError(file, index, cause)` and
+        returns the data to use, or None to skip. `errors` lists all failures.
     enable_checkpointing : bool
-        Accepted and not needed: the state can always be had.
+        Accepted for compatibility; `get_state` always works.
     """
 
     #: For each output: its element type, and whether samples are packed into one block of memory.
     outputs: Sequence[tuple[DType, bool]] = ()
 
     def __init_subclass__(cls) -> None:
-        """A reader has the arguments of all readers, and knows names that are nearly right."""
+        """Add the arguments of all readers, and suggestions for misspelt ones, to a new class."""
         super().__init_subclass__()
         if "__init__" in vars(cls):
             where = f"readers.{cls.__name__}"
@@ -134,9 +134,10 @@ class Reader:
         self.errors = Ledger()
         self._position = Position()
         self._has_run = False
-        self._run: Run | None = None  # the epoch that began last, unless it is finished
+        self._run: Run | None = None  # the current epoch
         self._called: Run | None = None
-        self._loop: tuple[int | None, Recording] | None = None  # what the last epoch did with it
+        # Batch size and recording of the last epoch.
+        self._loop: tuple[int | None, Recording] | None = None
         self._made: tuple[Samples, Order] | None = None
         if not lazy_init:
             self._data()
@@ -249,14 +250,13 @@ class Reader:
     ) -> Epoch[Any]:
         """An iterator over one epoch: tuples of Batch, or of Tensor if `batch_size` is not given.
 
-        It begins at its first item; an epoch that was not finished ends then. `len()` of it is its
-        number of items. `progress` shows a bar (with tqdm, if that is installed).
+        The epoch begins with its first item, which ends an unfinished epoch. `len()` is its number
+        of items. `progress` shows a bar (with tqdm, if that is installed).
 
-        While the caller works with a batch, the calls that the loop makes are already made with the
-        next `prefetch` ones (2 if omitted, 0: never; the variable NDD_PREFETCH sets another
-        default). Values do not depend on it: at the first call that differs from what the loop did
-        before, it is made as usual. Upstream needs `capture=True` for this; here that says nothing
-        new, and `ctx` neither.
+        While your loop works with a batch, its op calls are already replayed on the next `prefetch`
+        batches (default 2, or the variable NDD_PREFETCH; 0 turns this off). Values do not depend on
+        this: a call that differs from what the loop did before runs as usual. Upstream needs
+        `capture=True` for this; here `capture` and `ctx` have no effect.
         """
         size = self._count(batch_size, "batch_size", None)
         if size is not None and self._max_batch_size is not None and size > self._max_batch_size:
@@ -270,7 +270,7 @@ class Reader:
         return Epoch(self, size, 0 if size is None else ahead, progress)
 
     def __call__(self, *, batch_size: int | None = None) -> tuple[Any, ...]:
-        """The next tuple of Batch or Tensor; one epoch follows the other without an end."""
+        """The next tuple of Batch or Tensor; epochs follow each other without end."""
         run = self._called
         while True:
             if run is None or run is not self._run or run.batch_size != batch_size:
@@ -281,8 +281,8 @@ class Reader:
                 run = None
 
     def _plan(self, batch_size: int | None) -> EpochPlan:
-        """The epoch that would begin now. One that was left counts as finished: so all ranks stay
-        in step, and nothing depends on how far ahead was read."""
+        """The epoch that would begin now. An abandoned epoch counts as finished, so that all ranks
+        stay in step and nothing depends on how far ahead was read."""
         at = self._position if self._run is None else self._run.plan.end()
         return EpochPlan(self._data()[1], self._last, at, batch_size or 1)
 
@@ -296,7 +296,7 @@ class Reader:
         return self._run
 
     def _give(self, run: Run, ready: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
-        """The next item of the epoch, which is the reader's current one; perhaps made before."""
+        """The next item of the current epoch; `ready` is the item if it was made in advance."""
         if run.given == run.plan.count:
             run.stop()
             self._run, self._position = None, run.plan.end()
@@ -313,7 +313,7 @@ class Reader:
                         indices[slot], samples[slot] = self._replaced(run, slot, sample)
             outputs = self._outputs(indices, samples, run.batch_size is not None)
         except Exception:
-            # after an error the epoch goes on with the next batch, after Ctrl-C with this one
+            # After an error the epoch continues with the next batch, after Ctrl-C with this one.
             run.advance()
             self._position = run.plan.after(run.given)
             raise
@@ -333,14 +333,14 @@ class Reader:
         return tuple(handle._of(node.like(source_info=names)) for node in nodes)
 
     def _output(self, k: int, arrays: list[Array], batch: bool) -> Node:
-        """One of the outputs."""
+        """The node of output `k`."""
         dtype, packed = self.outputs[k]
         if packed:
             return convert.copy_arrays(arrays, dtype, None, batch)
         return convert.wrap_arrays(arrays, dtype, None, batch, external=False)
 
     def _replaced(self, run: Run, slot: int, bad: Bad) -> tuple[int, Sample]:
-        """What takes the place of a sample that could not be read, and its index."""
+        """The sample that replaces one that could not be read, and its index."""
         data = self._data()[0]
         entry = self.errors.add(data.name(bad.index), bad.index, bad.cause)
         policy = self._on_error
@@ -371,17 +371,17 @@ class Reader:
         )
         try:
             error: Any = type(cause)(text)
-        except Exception:  # an exception class of its own mind
+        except Exception:  # its constructor takes other arguments
             error = RuntimeError(text)
         if isinstance(cause, OSError):
-            error.errno = cause.errno  # with `filename`, too, it would print other text
+            error.errno = cause.errno  # setting `filename`, too, would change the text
         error.__cause__ = cause
         return error  # type: ignore[no-any-return]
 
     # -- checkpoints -------------------------------------------------------------------------
 
     def _config(self) -> dict[str, Any]:
-        """What must be the same for a state to mean the same samples."""
+        """The options that must be equal for a state to mean the same samples."""
         return {
             "reader": type(self).__name__,
             "samples": self._data()[1].count,
@@ -394,7 +394,7 @@ class Reader:
         }
 
     def get_state(self, *, cuda_stream: Any = None) -> ReaderState:
-        """Where the reader is: after the last batch that was handed out.
+        """The state of the reader after the last batch that it returned.
 
         `cuda_stream` has no effect.
         """
@@ -412,9 +412,9 @@ class Reader:
         )
 
     def set_state(self, state: Any) -> None:
-        """Continue from a state, or its text: the next epoch yields the batches that were left.
+        """Continue from a state or its text: the next epoch yields the remaining batches.
 
-        Only before the first batch.
+        This works only before the first batch.
         """
         if self._has_run:
             raise RuntimeError(

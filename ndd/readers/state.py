@@ -1,4 +1,4 @@
-"""The state of a reader, as an object and as text."""
+"""The state of a reader: text or a dictionary enters, a checked object leaves, and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ STATE_VERSION = 1
 
 
 class ReaderState:
-    """Where a reader is. `str(state)` is text for a file, and `set_state` takes either."""
+    """The position of a reader. `set_state` also takes its text, `str(state)`."""
 
     __slots__ = ("values",)
 
@@ -18,7 +18,7 @@ class ReaderState:
 
     @staticmethod
     def parse(state: Any, where: str) -> ReaderState:
-        """A state, its text (or bytes), or the dictionary in it."""
+        """Make a state from a state, its text (or bytes), or its dictionary."""
         if isinstance(state, ReaderState):
             return state
         if isinstance(state, (str, bytes)):

@@ -1,1 +1,1 @@
-"""Where and when things run: eval modes, contexts, devices, streams, generators, memory."""
+"""Where and when ops run: eval modes, contexts, devices, streams, generators, memory."""

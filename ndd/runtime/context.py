@@ -1,4 +1,4 @@
-"""When and with what ops run: `EvalMode`, `EvalContext`, thread counts and streams."""
+"""Eval modes and contexts: they decide when ops run, on which threads and on which stream."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = [
 
 
 def current_mode() -> EvalMode:
-    """The mode of the innermost ``with`` of this thread, else `EvalMode.eager`."""
+    """The mode of this thread's innermost ``with``, or `EvalMode.eager` outside of any."""
     return _local.mode
 
 
 def current_context() -> EvalContext:
-    """The context of the innermost ``with`` of this thread, else the thread's default."""
+    """The context of this thread's innermost ``with``, or the thread's default outside of any."""
     context = _local.context
     if context is None:
         context = _local.default
@@ -52,12 +52,12 @@ def merging() -> bool:
 
 
 def set_merging(merges: bool) -> None:
-    """Whether they may, from now on."""
+    """Set whether calls of this thread may merge with others."""
     _local.merges = merges
 
 
 def is_current(context: EvalContext, mode: EvalMode) -> bool:
-    """Whether a call made now is made in this context and mode, and merges with no other."""
+    """Whether this thread is in this context and mode, and its calls do not merge with others."""
     here = _local
     current = here.context or here.default
     return current is context and here.mode is mode and not here.merges
@@ -119,7 +119,7 @@ class EvalMode(enum.Enum):
 
 
 class _ThreadStreams:
-    """Streams of one thread, by GPU: those that the user set, and its own, made on first use."""
+    """Streams of one thread, by GPU: those that the user set, and those the thread made itself."""
 
     __slots__ = ("chosen", "lock", "own")
 
@@ -129,19 +129,19 @@ class _ThreadStreams:
         self.lock = threading.Lock()
 
     def own_stream(self, device_id: int) -> Stream:
-        # Locked: an executor may ask on behalf of the thread.
+        # Locked, because an executor may ask on behalf of the thread.
         with self.lock:
             own = self.own.get(device_id)
-            # A stream made while simulating is of no use to a real GPU, and the other way round.
+            # A simulated stream does not work on a real GPU, nor a real one in a simulation.
             if own is None or own.is_simulated != gpu_env.simulating():
                 own = self.own[device_id] = Stream(device_id=device_id)
             return own
 
 
 class EvalContext:
-    """What ops run with: a GPU, a thread pool and a stream. A context manager.
+    """The GPU, the thread pool and the stream that ops use inside ``with``.
 
-    Its GPU, if one was given, is the current device inside ``with``.
+    A GPU that is given here is also the current device inside ``with``.
 
     >>> with EvalContext(num_threads=2) as context:
     ...     EvalContext.current() is context, context.num_threads
@@ -154,9 +154,9 @@ class EvalContext:
     device_id : int, optional
         Ordinal of the GPU; the current one if omitted.
     cuda_stream : stream object, optional
-        The stream of GPU ops: a `Stream` or whatever `stream` accepts. If omitted: the thread's
-        stream (`set_current_stream`), else the default one (`set_default_stream`), else one that
-        the thread owns.
+        The stream of GPU ops: a `Stream`, or anything that `stream` accepts. By default it is the
+        thread's stream (`set_current_stream`), or the GPU's (`set_default_stream`), or a stream
+        that the thread makes for itself.
     thread_pool : ThreadPool, optional
         A pool to use, which several contexts may share; not together with `num_threads`.
     """
@@ -192,10 +192,10 @@ class EvalContext:
         elif device_id is None:
             device_id = entered_gpu_id()
 
-        # Filled by the code that runs graphs: the in-order executor of this context.
+        # The in-order executor of this context; core/handle.py makes it on first use.
         self._executor: Any = None
         self._is_default = False
-        # None: not asked for yet. Asking CUDA costs its initialisation, so CPU work never does.
+        # None until someone asks: asking CUDA initialises it, which CPU work must not pay for.
         self._device_id = device_id
         self._num_threads = num_threads
         self._has_own_pool = thread_pool is None
@@ -203,7 +203,7 @@ class EvalContext:
         self._thread_streams = _local.streams
         self._stream = chosen_stream or self._preset_stream()
         self._checkpoint: Any = None
-        # Guards what is made on first use, and entering; contexts may be seen by several threads.
+        # Several threads may see a context. This guards entering it and the pool made on first use.
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._depth = 0
@@ -230,7 +230,7 @@ class EvalContext:
                 return None
             current = entered_gpu_id()
             current = gpu_env.current_device_id() if current is None else current
-            # The default context follows `with Device(...)`, the others keep what they found.
+            # The default context follows `with Device(...)`, the others keep their first GPU.
             if self._is_default:
                 return current
             self._device_id = current
@@ -245,7 +245,7 @@ class EvalContext:
 
     @property
     def thread_pool(self) -> ThreadPool:
-        """The thread pool; made on first use, and anew after `set_num_threads`."""
+        """The thread pool; made on first use, and again after `set_num_threads`."""
         pool = self._pool
         if pool is not None and (
             self._num_threads is not None
@@ -277,7 +277,7 @@ class EvalContext:
     def checkpoint(self) -> Any:
         """The `Checkpoint` bound to this context.
 
-        When a context is used again, call ``clear`` on it before the next pipeline.
+        If you use a context again, call ``clear`` on the checkpoint before the next pipeline.
         """
         if self._checkpoint is None:
             try:
@@ -336,7 +336,7 @@ class EvalContext:
         return f"<{kind}EvalContext num_threads={self.num_threads}>"
 
     def _preset_stream(self) -> Stream | None:
-        """The stream that the user set for this thread or for all; CUDA is not asked if none is."""
+        """The stream that the user set for this thread or for all; asks CUDA only if needed."""
         chosen = self._thread_streams.chosen
         if not chosen and not _default_streams:
             return None
@@ -347,7 +347,7 @@ class EvalContext:
 
 
 class _LocalContext(threading.local):
-    """State of one thread; plain attributes, because every op call reads two of them."""
+    """State of one thread, in plain attributes because every op call reads two of them."""
 
     def __init__(self) -> None:
         self.mode = EvalMode.eager
@@ -379,8 +379,8 @@ def set_current_stream(cuda_stream: Any, /) -> None:
     >>> import ndd
     >>> ndd.set_current_stream(None)
 
-    It must be on the current GPU. ``None`` returns to the default stream, or one of the thread's
-    own. Work on the old stream is not waited for.
+    The stream must be on the current GPU. ``None`` returns to the default stream or to the thread's
+    own. This does not wait for work on the old stream.
     """
     chosen = stream(stream=cuda_stream)
     streams = _local.streams.chosen
@@ -417,7 +417,7 @@ def set_default_stream(cuda_stream: Any, /, device_id: int | None = None) -> Non
     >>> import ndd
     >>> ndd.set_default_stream(None)
 
-    Best called once, at the start: it affects the default contexts of all threads.
+    Call it once, at the start: it affects the default contexts of all threads.
     """
     chosen = stream(stream=cuda_stream, device_id=device_id)
     if chosen is not None:

@@ -1,4 +1,4 @@
-"""`Device` and `device`: where data lies and ops run, from names, ordinals or foreign objects."""
+"""Devices: names, ordinals and other libraries' device objects enter, a `Device` leaves."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ndd.kernels.gpu import env as gpu_env
 
 __all__ = ["Device", "DeviceLike", "device"]
 
-# Codes of dlpack.h that DALI accepts. Pinned and managed memory (3, 13) it refuses, and so do we.
+# Codes of dlpack.h that DALI accepts; it rejects pinned and managed memory (3, 13), as we do.
 _DLPACK_TYPES = {1: "cpu", 2: "gpu"}
 
 
 class _LocalDevice(threading.local):
     def __init__(self) -> None:
         self.stack: list[Device] = []
-        # Current GPU to restore when the matching entry of `stack` leaves.
+        # The GPU to restore when the matching entry of `stack` is removed.
         self.previous_ids: list[int | None] = []
 
 
@@ -68,7 +68,7 @@ class Device:
     >>> str(Device("cpu"))
     'cpu'
 
-    As a context manager it is the thread's current device.
+    Inside ``with`` it is the thread's current device.
 
     >>> with Device("cpu"):
     ...     print(Device.current())
@@ -80,7 +80,7 @@ class Device:
         ``"cpu"``, ``"gpu"`` or ``"gpu:<id>"`` where ``<id>`` is a CUDA device ordinal. ``"cuda"``
         is accepted for ``"gpu"``.
     device_id : int, optional
-        The ordinal; the current CUDA device if omitted. ``None`` for the CPU, and if `name` already
+        The ordinal; the current CUDA device if omitted. Leave it out for the CPU, and if `name`
         contains it.
     """
 
@@ -119,7 +119,7 @@ class Device:
 
     @staticmethod
     def current() -> Device:
-        """The innermost device entered by this thread; else the default GPU, else the CPU."""
+        """The innermost device that this thread has entered, or the default GPU, or the CPU."""
         if _local.stack:
             return _local.stack[-1]
         return Device("gpu") if gpu_env.gpu_available() else Device.CPU
@@ -138,7 +138,7 @@ class Device:
 
     @staticmethod
     def from_dlpack(dlpack_device: Any) -> Device:
-        """Device of an object with ``__dlpack_device__``, or of such a method's result.
+        """The device of an object with ``__dlpack_device__``, or of the tuple that this returns.
 
         >>> Device.from_dlpack((1, 0))
         Device(device_type='cpu')
@@ -208,7 +208,7 @@ class Device:
 
 Device.CPU = Device("cpu")
 
-# Any: torch.device, which we do not import.
+# Any stands for torch.device, because we do not import torch.
 DeviceLike: TypeAlias = Device | str | Any
 
 
@@ -229,7 +229,7 @@ def device(obj: Any, id: int | None = None) -> Device | None:
     Parameters
     ----------
     obj : Device, str, torch.device or None
-        What to convert. Strings are ``"cpu"``, ``"gpu"``, ``"gpu:<id>"``, ``"cuda"`` and
+        The object to convert. Strings are ``"cpu"``, ``"gpu"``, ``"gpu:<id>"``, ``"cuda"`` and
         ``"cuda:<id>"``. ``None`` stays ``None``.
     id : int, optional
         The ordinal, if `obj` is a string that does not contain it.
@@ -242,17 +242,17 @@ def device(obj: Any, id: int | None = None) -> Device | None:
         if id is not None:
             raise ValueError("Cannot specify id when passing a Device instance")
         return obj
-    # A torch.device is known by its shape; importing torch for this would cost a second.
+    # Recognise a torch.device by its attributes: importing torch here would cost a second.
     if type(obj).__module__ == "torch" and hasattr(obj, "type") and hasattr(obj, "index"):
         if id is not None:
             raise ValueError("Cannot specify id when passing a torch.device")
-        # torch says cpu:0 for what has no ordinal here.
+        # torch also has cpu:0; our CPU has no ordinal.
         return Device.CPU if obj.type == "cpu" else Device(obj.type, obj.index)
     raise TypeError(f"Cannot convert {type(obj)} to Device")
 
 
 def entered_gpu_id() -> int | None:
-    """Ordinal of the innermost entered GPU, without asking CUDA; None if the thread is in none."""
+    """Ordinal of the innermost GPU entered by this thread, or None; does not ask CUDA."""
     for entered in reversed(_local.stack):
         if entered.device_id is not None:
             return entered.device_id

@@ -1,4 +1,4 @@
-"""The GPU side of a context: its stream with the runtime that launches on it."""
+"""GPU runtimes: a context and a device enter, the runtime that launches on its stream leaves."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from ..kernels.gpu.streams import Stream
 
-# No cache: a runtime owns the memory that its stream still reads and writes, so none may be dropped
-# while others run. There is one for each stream that was used.
+# This is not a cache: a runtime owns memory that its stream may still read and write, so runtimes
+# are never dropped. There is one for each stream that was used.
 _runtimes: dict[tuple[int, Stream], Any] = {}
 _lock = threading.Lock()
 
 
 def runtime_of(context: Any, device_id: int) -> Any:
-    """The runtime for a device on the stream of `context` (the current one if it is gone)."""
+    """The runtime of a device on the stream of `context`, or of the current context if None."""
     from ..kernels.gpu.runtime import GpuRuntime
     from .context import current_context
 

@@ -1,4 +1,4 @@
-"""How much host memory is in use, and how much of what is free is kept."""
+"""Statistics of the host memory pool, and the limit on free memory that it keeps."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ..kernels.common.buffers import POOL
 
 
 class MemoryStats(NamedTuple):
-    """Bytes of host memory that results and scratch take."""
+    """Bytes of host memory that results and scratch memory take."""
 
-    live: int  # held by tensors, batches, what was made from them, and running kernels
-    free: int  # kept to be used again
+    live: int  # held by tensors, batches, arrays that share their memory, and running kernels
+    free: int  # kept for reuse
     peak: int  # the most that was ever live
     limit: int  # free memory beyond this goes back to the system
 
 
 def memory_stats() -> MemoryStats:
-    """Host memory of results: in use, kept for reuse, the highest use so far, and the cap.
+    """Host memory of results: in use, kept for reuse, highest use so far, and limit.
 
-    Memory comes back when the last consumer drops it: a Batch, or a torch tensor made from it.
+    Memory is free again when its last holder is gone: a Batch, or a torch tensor made from it.
 
     >>> import ndd
     >>> x = ndd.zeros(shape=[1000], dtype=ndd.float32).evaluate()
@@ -31,7 +31,7 @@ def memory_stats() -> MemoryStats:
 
 
 def set_memory_limit(nbytes: int) -> None:
-    """Keep at most so many bytes of free memory for reuse; 1 GiB, or NDD_POOL_MB, by default.
+    """Keep at most `nbytes` of free memory for reuse; by default 1 GiB, or NDD_POOL_MB.
 
     >>> import ndd
     >>> ndd.set_memory_limit(1 << 30)

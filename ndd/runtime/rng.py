@@ -1,8 +1,8 @@
-"""Random generators. What an op draws is a function of (seed, draw, sample, element) alone.
+"""Random generators: random numbers are a function of (seed, draw, sample, element) alone.
 
 An `RNG` is a seed and a position in its Philox stream. Every call of a random op takes the next
-seven words of it (as upstream, so that programs stay in step); they are the key of a Philox of the
-call's own, whose counter is made of sample and element. So nothing depends on threads, modes or
+seven words of the stream, as upstream does, so that programs stay in step. They key a second
+Philox, whose counter is made of sample and element, so results do not depend on threads, modes or
 devices.
 """
 
@@ -27,7 +27,7 @@ _MASK = (1 << 64) - 1
 
 
 class Draw(NamedTuple):
-    """The random numbers of one call of an op: a key, and two words of the counter."""
+    """The key and two counter words that give the random numbers of one op call."""
 
     key: tuple[int, int]
     lane: tuple[int, int]
@@ -38,7 +38,7 @@ class Draw(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a generator is. `str(state)` is text for a file; `RNG(state=…)` takes either."""
+    """Seed and position of a generator. `RNG(state=…)` also takes its text, `str(state)`."""
 
     seed: int
     position: int  # words drawn so far
@@ -75,9 +75,9 @@ class RNG:
     Parameters
     ----------
     seed : int, optional
-        Seed, of which the low 64 bits count; a random one if omitted.
+        The seed, of which the low 64 bits are used; a random one if omitted.
     state : State or str, optional
-        Where to continue: the state of another generator, or its text.
+        The state to continue from: another generator's state, or its text.
     """
 
     def __init__(self, seed: int | None = None, state: State | str | None = None) -> None:
@@ -107,7 +107,7 @@ class RNG:
         return words[skipped : skipped + count]
 
     def _draw(self) -> Draw:
-        """What one call of a random op takes."""
+        """The random numbers of one op call."""
         a, b, c, d, *_ = self._take(WORDS_PER_CALL)
         return Draw((a, b), (c, d))
 
@@ -122,7 +122,7 @@ class RNG:
             self._seed, self._position = number, 0
 
     def advance(self, n: int) -> None:
-        """Skip `n` words, as if the generator had been called so often."""
+        """Skip `n` words, as if the generator had been called `n` times."""
         number = operator.index(n)
         if number < 0:
             raise ValueError(f"cannot advance by a negative number, got {number}")
@@ -130,7 +130,7 @@ class RNG:
             self._position = (self._position + number) % (1 << 130)
 
     def jump(self, before: State, after: State) -> bool:
-        """Go from one state to another, if this generator is in the first."""
+        """Go to the state `after` if this generator is in the state `before`; else return False."""
         with self._lock:
             if (self._seed, self._position) != before:
                 return False
@@ -143,7 +143,7 @@ class RNG:
 
     @property
     def state(self) -> State:
-        """The state, to be kept and set again."""
+        """The state; assign it to continue from there."""
         return self.get_state()
 
     @state.setter
@@ -151,14 +151,14 @@ class RNG:
         self.set_state(value)
 
     def get_state(self, *, cuda_stream: Any = None) -> State:
-        """The state, as an object; `str()` of it is text. `cuda_stream` has no effect."""
+        """The state as an object; `str(state)` is its text. `cuda_stream` has no effect."""
         with self._lock:
             return State(self._seed, self._position)
 
     def set_state(self, value: Any) -> None:
         """Continue from a state, or from its text."""
         if not isinstance(value, State):
-            # upstream's own state objects have such a text, too
+            # Upstream's state objects have the same text.
             if not isinstance(value, str) and type(value).__name__ != "State":
                 raise TypeError(f"a state or its text is needed, got {type(value).__name__}")
             value = State.parse(str(value))
@@ -187,7 +187,7 @@ def get_default_rng() -> RNG:
 
 @contextmanager
 def use_default_rng(rng: RNG | None) -> Iterator[None]:
-    """Let random ops of this thread use another generator if none is given; None: as before."""
+    """Replace this thread's default generator inside ``with``; None leaves it as it is."""
     before = getattr(_thread, "rng", None)
     if rng is not None:
         _thread.rng = rng
@@ -207,7 +207,7 @@ def set_seed(seed: int) -> None:
 
 
 def draw_of(rng: Any) -> Draw:
-    """The numbers for a call with the argument `rng`."""
+    """The random numbers of an op call with the argument `rng`."""
     if rng is None:
         rng = get_default_rng()
     if not isinstance(rng, RNG):

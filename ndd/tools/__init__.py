@@ -1,1 +1,1 @@
-"""For people who look inside: explain, diagrams, profiles, pictures, type stubs."""
+"""Tools to inspect programs and data: explain, diagrams, profiles, pictures, type stubs."""

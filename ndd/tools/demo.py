@@ -1,4 +1,4 @@
-"""The demo: an ordinary augmentation program, what it was fused into, its speed, a picture."""
+"""The demo: runs an augmentation program, prints its plan and speed, and writes a picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEAN, STD = [123.7, 116.3, 103.5], [58.4, 57.1, 57.4]
 
 
 def synthetic_photo(height: int, width: int, seed: int) -> np.ndarray[Any, Any]:
-    """Something to look at: soft colour gradients, discs, a little grain."""
+    """An image with soft colour gradients, discs and a little grain."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     image = np.empty((height, width, 3), np.float32)
@@ -35,7 +35,7 @@ def synthetic_photo(height: int, width: int, seed: int) -> np.ndarray[Any, Any]:
 
 
 def augment(images: Any, seed: int = 0) -> tuple[Any, Any]:
-    """The program: colour, contrast, mirror, crop, normalise; every argument per sample."""
+    """Colour, contrast, mirror, crop and normalise, with different arguments per sample."""
     rng = np.random.default_rng(seed)
     n = images.batch_size
 
@@ -72,7 +72,7 @@ def _rate(images: Any, seconds: float) -> Any:
 
 
 def picture(images: Any, augmented: Any, columns: int = 4) -> np.ndarray[Any, Any]:
-    """Whole photos above, what became of them below."""
+    """The original photos above, the augmented ones below."""
     small = ndd.resize(images, size=[176, 224])
     rows = []
     for batch in (small, augmented):

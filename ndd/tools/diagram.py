@@ -1,7 +1,7 @@
-"""An Explanation as a drawing (SVG) and as a page of a notebook (HTML).
+"""Draws plans: an Explanation enters, SVG or HTML for a notebook leaves.
 
-Boxes are inputs and groups, in layers: what a group reads stands above it. Inside a group are its
-ops, one to a row, in the order in which they were called.
+Boxes are inputs and groups, in layers: a group stands below everything it reads. A group lists its
+ops, one per row, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from html import escape
 
 from .explain import Explanation, size_text
 
-CHAR_PX, ROW_PX, PAD_PX = 6.7, 22, 12  # of 11 px monospace text
+CHAR_PX, ROW_PX, PAD_PX = 6.7, 22, 12  # for 11 px monospace text
 GAP_X, GAP_Y, ARC_PX = 28, 46, 40
 MAX_CHARS = 76
-# Under one class: in a notebook, styles hold for the whole page.
+# All rules are under one class, because in a notebook styles apply to the whole page.
 _STYLE = "".join(
     f".ndd-plan {rule}"
     for rule in (
@@ -35,7 +35,7 @@ _STYLE = "".join(
 
 @dataclass
 class _DiagramRow:
-    """One line of text in a box; `op`: the value that it stands for."""
+    """One line of text in a box; `op` is the position of the value that it describes."""
 
     text: str
     style: str = ""
@@ -45,7 +45,7 @@ class _DiagramRow:
 
 @dataclass
 class _Box:
-    """An input or a group, where it stands, and what flows into it."""
+    """An input or a group, with its position in the drawing and the values it reads and makes."""
 
     kind: str
     rows: list[_DiagramRow]
@@ -75,7 +75,7 @@ class _Box:
 
 
 def svg(found: Explanation, links: list[str] | None = None) -> str:
-    """The drawing; `links`: where the name of each kernel leads, else to its file."""
+    """The drawing; `links` has a target for each kernel name, by default its source file."""
     if links is None:
         links = [g.source.as_uri() if g.source else "" for g in found.groups]
     boxes = _boxes(found, links)
@@ -100,7 +100,7 @@ def svg(found: Explanation, links: list[str] | None = None) -> str:
 
 
 def html(found: Explanation) -> str:
-    """The drawing, and below it the generated source of every kernel, folded."""
+    """The drawing, with the generated source of every kernel folded below it."""
     page = hashlib.sha256(str(found).encode()).hexdigest()[:8]
     names = [f"ndd-{page}-{k}" for k in range(len(found.groups))]
     links = [
@@ -122,7 +122,7 @@ def html(found: Explanation) -> str:
 
 
 def _boxes(found: Explanation, links: list[str]) -> list[_Box]:
-    """Inputs that some group reads, then all groups. Constants are not drawn."""
+    """Boxes for the inputs that some group reads, then for all groups, but not for constants."""
     values = found.values
     read = {p for g in found.groups for p in g.reads}
     boxes = [
@@ -141,12 +141,12 @@ def _boxes(found: Explanation, links: list[str]) -> list[_Box]:
 
 
 def _place(boxes: list[_Box]) -> None:
-    """Layers from above; in a layer, each box near the middle of what it reads."""
+    """Arrange boxes in layers from top to bottom, each near the middle of the boxes it reads."""
     maker = {p: b for b in boxes for p in b.makes}
-    for box in boxes:  # in the order in which they run
+    for box in boxes:  # in the order of execution
         above = [maker[p].level for p in box.reads if p in maker and maker[p] is not box]
         box.level = 1 + max(above, default=0) if box.kind != "input" else 0
-    for box in boxes:  # an input stands just above its first reader
+    for box in boxes:  # inputs go just above their first reader
         if box.kind == "input":
             readers = [b.level for b in boxes if set(box.makes) & set(b.reads)]
             box.level = min(readers, default=1) - 1
@@ -173,11 +173,11 @@ def _wanted(box: _Box, maker: dict[int, _Box]) -> float:
 
 
 def _edges(found: Explanation, boxes: list[_Box]) -> Iterable[str]:
-    """A curve for every value that goes from one box to another, with its bytes."""
+    """A curve for every value that goes from one box to another, labelled with its bytes."""
     maker = {p: b for b in boxes for p in b.makes}
     for box in boxes:
         reads = [p for p in box.reads if p in maker and maker[p] is not box]
-        reads.sort(key=lambda p: maker[p].middle)  # else curves cross where they need not
+        reads.sort(key=lambda p: maker[p].middle)  # avoids crossing curves
         for k, p in enumerate(reads):
             source = maker[p]
             at = source.makes.index(p) + 1
@@ -190,7 +190,7 @@ def _edges(found: Explanation, boxes: list[_Box]) -> Iterable[str]:
                 f'd="M{x0:.1f} {y0:.1f}C{x0:.1f} {y0 + bend:.1f} {x1:.1f} {y1 - bend:.1f} '
                 f'{x1:.1f} {y1:.1f}"/>'
             )
-            if source.kind != "input":  # whose box says it
+            if source.kind != "input":  # the box of an input shows the bytes
                 label = size_text(found.values[p].made_bytes)
                 yield _text((x0 + x1) / 2 + 5, (y0 + y1) / 2 + 4, label, "note")
 
@@ -198,7 +198,7 @@ def _edges(found: Explanation, boxes: list[_Box]) -> Iterable[str]:
 def _drawn(found: Explanation, box: _Box) -> Iterable[str]:
     yield f'<g class="box"><title>{escape(box.title)}</title>'
     yield _rect(box.x, box.y, box.width, box.height, box.kind, 6)
-    ops: dict[int, tuple[float, float]] = {}  # right end and top of each
+    ops: dict[int, tuple[float, float]] = {}  # right end and top of each row
     for k, row in enumerate(box.rows):
         top = box.y + PAD_PX / 2 + k * ROW_PX
         if row.op is not None:
@@ -212,7 +212,7 @@ def _drawn(found: Explanation, box: _Box) -> Iterable[str]:
 
 
 def _arcs(found: Explanation, box: _Box, ops: dict[int, tuple[float, float]]) -> Iterable[str]:
-    """Which op of a group reads which: a short line to the next row, an arc to one below."""
+    """Lines between ops of a group: short to the next row, arcs to rows further below."""
     for p, (end, top) in ops.items():
         for source in dict.fromkeys(found.values[p].inputs):
             if source not in ops:

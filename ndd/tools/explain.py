@@ -1,4 +1,4 @@
-"""`ndd.explain(x)`: what would run, or what ran, for a value: groups, kernels, bytes, reasons."""
+"""`ndd.explain(x)`: a handle enters, the plan of its value leaves as text, fields or drawing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from ..kernels.ir.spec import KernelSpec
 
 @dataclass
 class Value:
-    """One value of the program: an input, or what an op makes."""
+    """One value of the program: an input, or the result of an op."""
 
     op: str
     text: str  # type, layout, shape
     nbytes: int
-    made_bytes: int  # fewer, if only a part of a picture is decoded
+    made_bytes: int  # less than `nbytes` if only a region of a picture is decoded
     inputs: tuple[int, ...]
     is_input: bool
     is_constant: bool
@@ -50,14 +50,14 @@ class Group:
     tabulated: bool = False
     members: tuple[int, ...] = ()
     reads: tuple[int, ...] = ()
-    lines: tuple[str, ...] = ()  # of the user's program, if known
+    lines: tuple[str, ...] = ()  # in the user's program, if known
     spec: KernelSpec | None = field(default=None, repr=False)
     on_gpu: bool = False
-    whole_bytes: int = 0  # of pictures of which it decodes a part
+    whole_bytes: int = 0  # of the whole pictures, if it decodes only regions
 
     @property
     def moved(self) -> str:
-        """Bytes that it reads and writes, for people."""
+        """Bytes that the group reads and writes, as text."""
         if not self.read_bytes + self.written_bytes:
             return "moves no bytes"
         text = f"reads {size_text(self.read_bytes)}, writes {size_text(self.written_bytes)}"
@@ -81,8 +81,8 @@ class Group:
 
 @dataclass(repr=False)
 class Explanation:
-    """The plan of a value. `str()` of it is for people, the fields are for programs, `svg()` is a
-    drawing, and a notebook shows that with the generated source below it."""
+    """The plan of a value: print it, read its fields, or draw it with `svg()`. A notebook shows the
+    drawing with the generated source below it."""
 
     nodes: list[str]
     groups: list[Group] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Explanation:
 
     @property
     def savings(self) -> str:
-        """Bytes moved, against op by op; empty if nothing moves."""
+        """Bytes moved, compared with running op by op; empty if nothing moves."""
         if not self.unfused_bytes:
             return ""
         saved = 1 - self.fused_bytes / self.unfused_bytes
@@ -142,10 +142,10 @@ class Explanation:
 
 
 def explain(*values: Any) -> Explanation:
-    """Tell what runs for these values: groups, kernels, bytes and why each fusion stopped.
+    """Show what runs for these values: groups, kernels, bytes, and why each group ends.
 
-    Nothing is computed. For a value that exists already it tells what ran to make it. A notebook
-    shows the result as a drawing; `svg()` returns that drawing.
+    This computes nothing. For a value that is computed already, it shows what ran. A notebook shows
+    the result as a drawing; `svg()` returns that drawing.
 
     >>> import ndd
     >>> with ndd.EvalMode.deferred:
@@ -174,8 +174,8 @@ def explain(*values: Any) -> Explanation:
 
 
 def describe(report: Report, program: Program | None = None) -> Explanation:
-    """An Explanation of a plan for the sizes of a program; the program itself knows the lines of
-    the user's code that made it."""
+    """Explain a plan for the sizes in a report; with the program, also name the lines of the user's
+    code."""
     plan, nodes, inputs, promises, made = report
     values = [_value(plan, p, facts, inputs[p], made.get(p)) for p, facts in enumerate(nodes)]
     pending = [p for p, v in enumerate(values) if not v.is_input]
@@ -237,7 +237,7 @@ def _moved(values: list[Value], positions: Sequence[int]) -> int:
 
 
 def _chain(ops: Sequence[str]) -> str:
-    """The ops of a group; one that is made of several operations is told once."""
+    """The ops of a group; an op that is made of several operations appears once."""
     return " → ".join(op for op, _ in groupby(ops))
 
 
@@ -247,12 +247,12 @@ def _lines(sites: Any) -> tuple[str, ...]:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things for people."""
+    """A number with its noun, in the plural if needed."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def size_text(nbytes: int) -> str:
-    """A number of bytes for people."""
+    """A number of bytes with a unit."""
     for unit in ("B", "KB", "MB"):
         if nbytes < 10_000:
             return f"{nbytes} {unit}"

@@ -1,6 +1,6 @@
-"""Arrays → pictures: pixels of any type as 8-bit RGB, a grid of them, and PNG bytes.
+"""Pictures: arrays of any element type enter, a grid in 8-bit RGB or PNG bytes leaves.
 
-NumPy and zlib only: looking at data must not need what is not installed.
+This uses only NumPy and zlib, so that looking at data needs no other package.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _WHITE = 255
 
 
 def image_layout(shape: tuple[int, ...], layout: str | None) -> str | None:
-    """The layout of a sample that is an image or a sequence of images, guessed if need be.
+    """The layout of a sample that is an image or a sequence of images, guessed if it has none.
 
-    None if it is neither: too few axes, or more channels than a picture has.
+    None if the sample is neither: too few axes, or more than four channels.
     """
     if layout is None:
         layout = _guess(shape)
@@ -54,10 +54,10 @@ def frames(array: Array, layout: str) -> list[Array]:
 
 
 def as_bytes(images: Sequence[Array]) -> list[Array]:
-    """All images with values 0…255.
+    """All images scaled to bytes.
 
-    Floats in 0…1 are scaled, others in 0…255 kept. If there are negative values (of a normalised
-    image) or much larger ones, the whole range is stretched; one scale for all images.
+    Floats in 0…1 are scaled, other values in 0…255 are kept. If there are negative values (from
+    normalising) or larger ones, the whole range is stretched, with one scale for all images.
     """
     kind = images[0].dtype
     if kind == np.uint8:
@@ -78,7 +78,7 @@ def as_bytes(images: Sequence[Array]) -> list[Array]:
 
 
 def as_rgb(image: Array) -> Array:
-    """A byte image [H, W, 1…4] as RGB; what is transparent becomes white."""
+    """A byte image [H, W, 1…4] as RGB; transparent pixels become white."""
     channels = image.shape[2]
     if channels in (2, 4):
         alpha = image[..., -1:].astype(np.uint16)
@@ -88,7 +88,7 @@ def as_rgb(image: Array) -> Array:
 
 
 def shrunk(image: Array, size: int | None) -> Array:
-    """An RGB image whose sides are at most `size`: means of equal squares of pixels."""
+    """Shrink an RGB image to sides of at most `size`, by averaging squares of pixels."""
     height, width = image.shape[:2]
     if size is None or max(height, width) <= size or not image.size:
         return image
@@ -116,7 +116,7 @@ def grid(images: Sequence[Array], columns: int) -> Array:
 def png(rgb: Array) -> bytes:
     """An RGB image [H, W, 3] of bytes as a PNG file."""
     height, width, _ = rgb.shape
-    # Filter 2: every line as its difference from the one above, which compresses photos better.
+    # Filter 2 stores lines as differences from the line above, which compresses photos better.
     lines = np.empty((height, 1 + width * 3), np.uint8)
     lines[:, 0] = 2
     flat = np.ascontiguousarray(rgb).reshape(height, width * 3)

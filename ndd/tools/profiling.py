@@ -1,4 +1,4 @@
-"""Where the time goes: `profile` records stages, `report` sums them up, `nvtx` tells Nsight."""
+"""Shows where time goes: `profile` records stages, `report` sums them up, `nvtx` marks them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..kernels.cpu import runtime as cpu_runtime
 from ..kernels.gpu import kernel as gpu_kernel
 from ..kernels.gpu import runtime as gpu_runtime
 
-# Some 440 MB (launches, measured), and a file of 230 MB; what comes later is counted, not kept.
+# About 440 MB (measured with launches) and a file of 230 MB; later events are only counted.
 MAX_EVENTS = 1_000_000
-# A consumer that waits less than this part of its time is not kept waiting by anything.
+# A consumer that waits for less than this part of its time is itself the bottleneck.
 STALL_MATTERS = 0.05
 
-# Threads of the library: whoever waits for a value on another one is a consumer.
+# The name prefix of our threads. A thread with another name that waits for values is a consumer.
 OUR_THREADS = "ndd-"
 
 Interval = tuple[int, int]
@@ -44,13 +44,13 @@ class StageEvent(NamedTuple):
 
 
 class Profile:
-    """What happened while it was active; made by `ndd.profile`."""
+    """The stages that ran while it was active; made by `ndd.profile`."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = None if path is None else Path(path)
         self.events: list[StageEvent] = []
-        self.threads: dict[int, str] = {}  # names, by the system's number
-        self.dropped = 0  # events that there was no room for
+        self.threads: dict[int, str] = {}  # names by native thread id
+        self.dropped = 0  # events beyond MAX_EVENTS
         self._began = 0
         self._ended: int | None = None
 
@@ -77,7 +77,7 @@ class Profile:
     def end(self, stage: trace.Stage) -> None:
         now = time.perf_counter_ns()
         if self._ended is not None:
-            return  # it goes on beyond the end of the profile
+            return  # the stage outlasted the profile
         if len(self.events) >= MAX_EVENTS:
             self.dropped += 1
             return
@@ -88,11 +88,11 @@ class Profile:
         facts = (stage.group, stage.samples, stage.run, stage.about)
         self.events.append(StageEvent(stage.category, stage.name, thread, start, end, *facts))
 
-    # -- for people ----------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
-        """How long it has been recording."""
+        """How long the profile recorded, or has recorded so far."""
         end = time.perf_counter_ns() if self._ended is None else self._ended
         return (end - self._began) / 1e9
 
@@ -149,7 +149,7 @@ def profile(path: str | os.PathLike[str] | None = None) -> Profile:
 
 
 def report() -> Summary | Counters:
-    """Tell where the time went: of the profile that runs, or else of the last one.
+    """Show where time went, in the running profile or else in the last one.
 
     >>> import ndd
     >>> with ndd.profile():
@@ -157,7 +157,7 @@ def report() -> Summary | Counters:
     >>> "call" in str(ndd.report())
     True
 
-    Without any profile: how often things were planned and compiled so far, which is always counted.
+    Without any profile it returns the numbers of plans, compiled kernels and GPU launches so far.
     """
     return Counters.now() if _last is None else _last.report()
 
@@ -170,7 +170,7 @@ def nvtx(enabled: bool = True) -> None:
 
     The environment variable ``NDD_NVTX=1`` does the same from the start. The ranges are in the
     domain "ndd"; their categories are call, plan, compile, launch, decode and read; the payload is
-    the kernel's group in `ndd.explain` (-1 where there is none), the message of a launch the
+    the kernel's group in `ndd.explain` (-1 if there is none), and the message of a launch is the
     kernel's name. Needs the package nvtx, which comes with the extra "gpu".
     """
     nvtx_ranges.switch(enabled)
@@ -185,8 +185,8 @@ class StageTime:
 
     count: int = 0
     samples: int = 0
-    seconds: float = 0.0  # of all threads, without stages inside
-    busy: float = 0.0  # seconds in which at least one thread was in it
+    seconds: float = 0.0  # summed over threads, without nested stages
+    busy: float = 0.0  # seconds in which at least one thread was in the stage
     threads: int = 0
 
     @property
@@ -201,20 +201,21 @@ class KernelTime(StageTime):
 
     groups: tuple[int, ...] = ()
     ops: str = ""
-    lines: tuple[str, ...] = ()  # of the user's program
+    lines: tuple[str, ...] = ()  # in the user's program
     source: Path | None = None
 
 
 @dataclass
 class Summary:
-    """What a profile says; `str()` of it is for people, the fields are for programs."""
+    """The result of a profile: print it, or read its fields."""
 
     seconds: float
     stages: dict[str, StageTime] = field(default_factory=dict)
     kernels: dict[str, KernelTime] = field(default_factory=dict)
-    stalled: float = 0.0  # seconds that consumers waited, each thread by itself
+    stalled: float = 0.0  # seconds that consumers waited, summed over threads
     stall_share: float = 0.0  # of the time of all consumers
-    waited_for: dict[str, float] = field(default_factory=dict)  # seconds of work meanwhile
+    # Seconds of work while consumers waited, by stage.
+    waited_for: dict[str, float] = field(default_factory=dict)
     bottleneck: str = "consumer"
     dropped: int = 0
 
@@ -248,7 +249,7 @@ class Summary:
 
 @dataclass
 class Counters:
-    """What is counted without a profile."""
+    """Numbers that are counted even without a profile."""
 
     plans: int
     compiled_cpu: int
@@ -295,7 +296,7 @@ def summarise(
 
 
 def _nest(order: Sequence[int], events: Sequence[StageEvent], pieces: list[list[Interval]]) -> None:
-    """Give every moment of a thread to the innermost of its stages, which come by their start."""
+    """Assign each moment of a thread to its innermost stage; `order` sorts stages by start."""
     stack: list[int] = []
     now = 0
 
@@ -332,7 +333,7 @@ def own_pieces(events: Sequence[StageEvent]) -> list[list[Interval]]:
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same moments, in order, without overlaps."""
+    """The union of intervals, sorted and without overlaps."""
     joined: list[Interval] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:
@@ -343,7 +344,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def overlap(intervals: Iterable[Interval], among: Sequence[Interval]) -> list[Interval]:
-    """The parts of intervals that lie in a union of others."""
+    """The parts of intervals that lie inside `among`, a union of intervals."""
     ends = [end for _, end in among]
     parts: list[Interval] = []
     for start, end in intervals:
@@ -370,7 +371,7 @@ def _fill(
 
 
 def _samples(events: Iterable[StageEvent]) -> int:
-    """Samples that went through some stages; one that went through several groups counts once."""
+    """The number of samples in some stages; a sample counts once even in several groups."""
     groups: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for e in events:
         groups[e.run][e.group if e.run else 0] += e.samples
@@ -395,7 +396,7 @@ def _stalls(
     pieces: list[list[Interval]],
     threads: dict[int, str],
 ) -> None:
-    """How long consumers waited, and what was done meanwhile."""
+    """Find how long consumers waited, and what the other threads did meanwhile."""
     waits: dict[int, list[Interval]] = {
         t: [] for t, name in threads.items() if not name.startswith(OUR_THREADS)
     }

@@ -1,4 +1,4 @@
-"""Progress of long work: tqdm's bar if it is installed, else a plain counter on a terminal."""
+"""Shows progress: a tqdm bar if that is installed, otherwise a plain counter on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Bar(Protocol):
-    """What can be told of progress: `update()` after each item, `close()` at the end."""
+    """A progress bar: call `update()` after each item and `close()` at the end."""
 
     def update(self) -> object: ...
 
@@ -18,7 +18,7 @@ class Bar(Protocol):
 
 
 class Counter:
-    """`label 3/12` on one line of a terminal; nothing in a file."""
+    """Prints `label 3/12` on one line of a terminal, and nothing to a file."""
 
     def __init__(self, total: int, label: str) -> None:
         self._total, self._label = total, label
@@ -48,7 +48,7 @@ def bar(total: int, label: str) -> Bar:
 
 
 def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
-    """The items, with a bar that follows them."""
+    """Iterate over the items and show a bar."""
     shown = bar(total, label)
     try:
         for item in items:

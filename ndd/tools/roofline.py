@@ -1,4 +1,4 @@
-"""`ndd.kernel_report(x)`: what the GPU kernels of a value cost, from their machine code alone."""
+"""`ndd.kernel_report(x)`: a handle enters, figures from the machine code of its kernels leave."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Gpu(NamedTuple):
     name: str
     arch: int
     gbytes_per_s: float  # of its memory
-    tflops: float  # float32, a multiply-add for two, at boost clock
+    tflops: float  # float32 at boost clock; a multiply-add counts as two
 
     @property
     def operations_per_s(self) -> float:
-        """Our kernels contract nothing to multiply-adds (bits would change): half of the peak."""
+        """Half of the peak: our kernels use no multiply-adds, because these would change bits."""
         return self.tflops * 1e12 / 2
 
     @property
     def ridge(self) -> float:
-        """Operations per byte at which memory and arithmetic take as long."""
+        """Operations per byte at which memory and arithmetic take equally long."""
         return self.operations_per_s / (self.gbytes_per_s * 1e9)
 
 
-# NVIDIA's data sheets, and for GeForce the architecture white papers.
+# From NVIDIA's data sheets, and for GeForce from the architecture white papers.
 GPUS = {
     gpu.name: gpu
     for gpu in (
@@ -84,12 +84,12 @@ class KernelFigures:
 
     @property
     def bound(self) -> str:
-        """What the roofline model says limits it: memory or arithmetic."""
+        """The limit in the roofline model: memory or arithmetic."""
         return "memory" if self.intensity < self.gpu.ridge else "arithmetic"
 
     @property
     def best_seconds(self) -> float:
-        """The roofline model's bound if all bytes come from memory; the time, only a GPU tells."""
+        """The roofline model's lower bound if all bytes come from memory; not a measurement."""
         moved = (self.read_bytes + self.written_bytes) / (self.gpu.gbytes_per_s * 1e9)
         return max(moved, self.operations / self.gpu.operations_per_s)
 
@@ -118,7 +118,7 @@ class KernelFigures:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """The GPU kernels of a value; `str()` of it is for people, the fields are for programs."""
+    """The GPU kernels of a value: print it, or read its fields."""
 
     gpu: Gpu
     kernels: tuple[KernelFigures, ...]
@@ -136,7 +136,7 @@ class KernelReport:
 
 
 def kernel_report(*values: Any, gpu: str = "H100") -> KernelReport:
-    """Tell what the GPU kernels of these values cost: registers, spills, occupancy, SASS, bytes.
+    """Show what the GPU kernels of these values cost: registers, spills, occupancy, SASS, bytes.
 
     >>> import ndd
     >>> with ndd.EvalMode.deferred:
@@ -145,9 +145,9 @@ def kernel_report(*values: Any, gpu: str = "H100") -> KernelReport:
     >>> report.kernels[0].bound, report.kernels[0].code.local_bytes
     ('memory', 0)
 
-    Nothing is computed and no GPU is needed: the kernels are compiled and their machine code is
-    read, so Triton must be installed. Values on the CPU are reported as if they were on a GPU.
-    They must not have been computed yet, so call it in `EvalMode.deferred`.
+    This computes nothing and needs no GPU: it compiles the kernels and reads their machine code, so
+    Triton must be installed. Values on the CPU are reported as if they were on a GPU. Call it in
+    `EvalMode.deferred`, because the values must not have been computed yet.
 
     Parameters
     ----------
@@ -173,14 +173,14 @@ def _pending(value: Any) -> Node:
         raise TypeError(f"kernel_report: wanted a Tensor or a Batch, got {type(value).__name__}")
     if value._node.storage is not None:
         raise ValueError(
-            "kernel_report: the value has been computed, and how is forgotten; "
+            "kernel_report: the value has been computed, and its plan is not kept; "
             "make it and ask inside of `with ndd.EvalMode.deferred:`"
         )
     return value._node
 
 
 def _moved(program: Program) -> Program:
-    """The same program as if its values were on a GPU: kernels are made for a device."""
+    """The same program with its values on a GPU, so that the planner makes GPU kernels."""
     moved = copy.copy(program)
     moved.nodes = [n.like(device=0) for n in program.nodes]
     return moved
@@ -199,7 +199,7 @@ def _figures(plan: Plan, program: Program, gpu: Gpu) -> Iterable[KernelFigures]:
         table = binder.table(step.spec, step.recipe)
         launch = kernel.plan(table, block_of(step.spec))
         if launch is None:
-            continue  # nothing to compute: all samples are empty
+            continue  # all samples are empty
         yield KernelFigures(
             gpu,
             step.spec.chain,
@@ -214,13 +214,13 @@ def _figures(plan: Plan, program: Program, gpu: Gpu) -> Iterable[KernelFigures]:
 
 
 def _imagined(node: Node) -> Storage:
-    """Memory that is not there, laid out as it would be."""
+    """A storage with the layout that the node's memory would have, but no memory."""
     strides = None if node.storage is None else node.storage.strides
     return Storage(node.shapes.packed(node.dtype.bytes)[0], None, strides)
 
 
 def _operations(spec: KernelSpec, table: Array) -> int:
-    """Arithmetic of a launch: expressions at every point, taps of an interpolation at each."""
+    """Arithmetic of a launch: the expressions and the core's operations at every point."""
     points = table[:, [spec.columns["n", a] for a in spec.loop_axes]].prod(axis=1)
     each = cost(*(value for at in spec.static_points for value in spec.at_point(at)))
     if spec.core is None:

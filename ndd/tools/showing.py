@@ -1,4 +1,4 @@
-"""`ndd.show(x, "out.png")`, and what a notebook shows of a Tensor or a Batch of images."""
+"""`ndd.show(x, "out.png")` and notebooks: images in a Tensor or a Batch enter, a picture leaves."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .picture import Array
 
 THUMBNAIL_PX = 128
 MAX_THUMBNAILS = 16  # in a notebook
-MAX_FRAMES = 8  # in a row of them
+MAX_FRAMES = 8  # in a row
 
 
 class Picture:
-    """An RGB image: `array`, or a PNG with `png()` and `save(path)`; a notebook shows it."""
+    """An RGB image, which notebooks show: `array` has the pixels, `save(path)` writes a PNG."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -60,14 +60,14 @@ def show(
     ----------
     images : Batch, Tensor, array or list of arrays
         Images of any size, HWC, CHW or HW, with 1 to 4 channels, or sequences of them (FHWC …),
-        which fill a row each. Floats are taken as 0…1 if they lie there, else as 0…255; negative
-        ones, and integers beyond 255, as a range to stretch over black to white.
+        which fill a row each. Floats in 0…1 are scaled to 0…255. If there are negative values or
+        values above 255, the range of values is stretched from black to white.
     path : str or Path, optional
         A PNG file to write.
     columns : int, optional
-        Images in a row; about a square of them, or a row for each sequence, if omitted.
+        Images per row. The default makes about a square, or a row for each sequence.
     size : int, optional
-        Shrink images until no side is longer.
+        Shrink images until no side is longer than this.
     """
     samples, layout = _samples(images)
     for i, sample in enumerate(samples):
@@ -100,8 +100,8 @@ def _samples(images: Any) -> tuple[list[Array], str | None]:
 def _frames(
     samples: list[Array], layout: str | None, limit: int | None = None
 ) -> tuple[list[Array], int]:
-    """All images [H, W, C], and how many of them a sequence has (1: there are no sequences);
-    `limit`: no more than so many of a sequence."""
+    """All images [H, W, C], and the number of images per sequence, which is 1 without sequences;
+    `limit` bounds this number."""
     layouts = [picture.image_layout(s.shape, layout) or "" for s in samples]
     split = [picture.frames(s, found)[:limit] for s, found in zip(samples, layouts, strict=True)]
     length = max(map(len, split))
@@ -124,9 +124,9 @@ def _sheet(images: list[Array], columns: int, size: int | None) -> Array:
 
 
 def html_of(handle: Handle) -> str | None:
-    """Thumbnails and metadata of a value that is images; None if it is something else.
+    """Thumbnails and metadata of a handle on images; None if it has no images.
 
-    What is not computed and would not be computed anyway (in deferred mode) stays so.
+    This does not compute values that are deferred.
     """
     if not _is_images(handle):
         return None
@@ -143,7 +143,7 @@ def html_of(handle: Handle) -> str | None:
 
 
 def _is_images(handle: Handle) -> bool:
-    """Whether to show pictures; without a layout only of bytes: numbers may be anything."""
+    """Whether a handle has images; without a layout, only uint8 counts as an image."""
     shape, layout = handle._node.shapes.tuples[0], handle.layout
     if layout is None and (handle.dtype is not uint8 or len(shape) < 3):
         return False
@@ -153,11 +153,11 @@ def _is_images(handle: Handle) -> bool:
 
 
 def is_coming(handle: Handle) -> bool:
-    """Whether a value is there, is queued to be computed, or was fused through."""
+    """Whether a value is computed, queued, or a promise."""
     node = handle._node
     if node.storage is not None or node.result.promise is not None or node.result.error is not None:
         return True
-    with lock_of(node):  # what is running now is done when we have it
+    with lock_of(node):  # waits until the running program is done
         queued = (
             executor_of(node.result.context)._pending if node.result.context is not None else []
         )
@@ -165,7 +165,7 @@ def is_coming(handle: Handle) -> bool:
 
 
 def _thumbnails(handle: Handle) -> Picture:
-    """The first images of a batch, the first frames of some sequences."""
+    """The first images of a batch, or the first frames of its first sequences."""
     if isinstance(handle, Batch):
         handle = handle.select(slice(0, MAX_THUMBNAILS))
     samples, layout = _samples(handle)

@@ -450,7 +450,7 @@ def test_too_many_pixels() -> None:
     assert before == 2**28
     try:
         ndd.decoders.set_max_pixels(37 * 53 - 1)
-        with pytest.raises(ValueError, match="tells 37x53 pixels, more than the limit of 1960"):
+        with pytest.raises(ValueError, match="gives 37x53 pixels, more than the limit of 1960"):
             ndd.decoders.image(one("jpeg"))
         ndd.decoders.set_max_pixels(37 * 53)
         assert ndd.decoders.image(one("jpeg")).shape == (37, 53, 3)

@@ -1,4 +1,4 @@
-"""Adding an op or a kind of computation is adding one file: both come from outside the package here."""
+"""Adding an op, a kind of computation or a reader is adding one file: here they come from outside."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import ndd
 from ndd.core.schema import OPS
+from tests.extending.toy_reader import Ramp
 from tests.helpers import arrays, assert_same, kernels, nothing_compiled, samples
 
 SHAPES = ((5, 7, 3), (1, 9, 3), (8, 1, 3), (1, 1, 3))
@@ -116,3 +117,33 @@ def test_only_the_part_that_is_read_is_decoded(tmp_path):
             length=4,
         )
         assert_same(y, [arrays(whole)[0][40:48]])
+
+
+# -- a reader ------------------------------------------------------------------------------------
+
+
+def lengths(epoch) -> list[int]:
+    return [n for _, numbers in epoch for n in numbers.torch().reshape(-1).tolist()]
+
+
+def test_a_reader_has_all_that_readers_have():
+    reader = Ramp(10, random_shuffle=True, seed=3, num_shards=2, shard_id=1, stick_to_shard=True)
+    first, second = (lengths(reader.next_epoch(batch_size=2)) for _ in range(2))
+    assert sorted(set(first)) == sorted(set(second)) and len(set(first)) == 5 and first != second
+    state = reader.get_state()
+    third = lengths(reader.next_epoch(batch_size=2))
+    again = Ramp(10, random_shuffle=True, seed=3, num_shards=2, shard_id=1, stick_to_shard=True)
+    again.set_state(state)
+    assert lengths(again.next_epoch(batch_size=2)) == third
+    (ramps, _), *_ = Ramp(3).next_epoch(batch_size=3)
+    assert_same(ramps * 2.0, [2 * np.arange(k + 1, dtype=np.float32) for k in range(3)])
+    with pytest.raises(ValueError, match=r"`shard_id` must be in 0 … 0"):
+        Ramp(3, shard_id=4)
+
+
+def test_its_bad_samples_follow_the_policy():
+    with pytest.raises(ValueError, match=r"ramp 13.*an unlucky number"):
+        lengths(Ramp(14).next_epoch(batch_size=14))
+    reader = Ramp(14, on_error="fill")
+    assert lengths(reader.next_epoch(batch_size=14)) == [*range(1, 14), 0]
+    assert [e.index for e in reader.errors] == [13]

@@ -78,6 +78,8 @@ def test_a_function_remembers_its_last_results() -> None:
     assert double(1) == 2 and len(calls) == 4  # forgotten
     memo.clear_all()
     assert double(1) == 2 and len(calls) == 5
+    loose = memoized(2, typed=False)(lambda x, y: calls.append(x))
+    assert loose(1, 2) == loose(1.0, 2) == loose(True, 2.0) and len(calls) == 6
 
 
 @pytest.mark.usefixtures("registered")
@@ -252,6 +254,7 @@ def test_results_do_not_depend_on_what_was_cached_before() -> None:
 REGISTRIES = {
     ("kernels/common/memo.py", "_clearing"): "the owner's own list of all caches",
     ("kernels/common/threads.py", "_local.inside"): "which crews a thread works in now",
+    ("kernels/cpu/decode_loop/decoder.py", "_own.decoders"): "a thread's two decoders",
     ("kernels/cpu/functions.py", "_sources"): "named by the text of kernels; four",
     ("kernels/cpu/helpers.py", "_loaded"): "native code that kernels are linked with",
     ("kernels/gpu/kernel.py", "linecache.cache"): "Python's: Triton looks for the text there",
@@ -262,6 +265,7 @@ REGISTRIES = {
     ("ndd/runtime/context.py", "_default_streams"): "the user's choice for each GPU",
     ("ndd/runtime/context.py", "_local.contexts"): "those that a thread has entered",
     ("ndd/runtime/context.py", "_local.modes"): "those that a thread has entered",
+    ("ndd/runtime/context.py", "_local.streams.chosen"): "a thread's choice for each GPU",
     ("ndd/runtime/device.py", "_local.previous_ids"): "of devices that a thread has entered",
     ("ndd/runtime/device.py", "_local.stack"): "devices that a thread has entered",
     ("ndd/runtime/gpu_runtimes.py", "_runtimes"): "each owns what a stream still works on",
@@ -324,13 +328,23 @@ def local_names(function: Function) -> set[str]:
 
 
 def added_to(function: Function) -> Iterator[str]:
-    """What a function adds to: `x` and `x.y` in `x[k] = v` and `x.y.append(v)`."""
+    """What a function adds to: `x` and `x.y` in `x[k] = v` and `x.y.append(v)`, also if it gave
+    that another name before."""
+    others = {
+        target.id: ast.unparse(node.value)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute))
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     for node in ast.walk(function):
+        found = None
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            yield ast.unparse(node.value)
+            found = ast.unparse(node.value)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ADDING:
-                yield ast.unparse(node.func.value)
+            found = ast.unparse(node.func.value) if node.func.attr in ADDING else None
+        if found is not None:
+            yield others.get(found, found)
 
 
 def growing(tree: ast.Module) -> Iterator[str]:
@@ -406,7 +420,7 @@ CACHES = """
 import functools, other
 from functools import cache, lru_cache as remember
 from ndd.kernels.common.memo import Memo, memoized
-a, b, c, d = {}, dict(), [], set()
+a, b, c, d, e = {}, dict(), [], set(), threading.local()
 good = Memo("good", 4)
 class Thing:
     known = {}
@@ -420,9 +434,10 @@ def add(k, v):
     a = {}
 def really(k, v):
     a[k] = v
-    own = {}
-    own[k] = v
-    good[k] = v
+    own, same = {}, good
+    own[k] = same[k] = v
+    alias = e.f
+    alias[k] = v
 @cache
 def single(): pass
 @functools.lru_cache(maxsize=None)
@@ -437,7 +452,7 @@ def four(x): return x
 
 def test_the_search_finds_what_it_should() -> None:
     tree = ast.parse(CACHES)
-    found = {"a", "b", "c", "d", "other.things", "self.known", "Thing.known"}
+    found = {"a", "b", "c", "d", "e.f", "other.things", "self.known", "Thing.known"}
     assert set(growing(tree)) == found
     lines = CACHES.splitlines()
     used = [lines[int(use.rpartition(" ")[2]) - 1] for use in unbounded(tree)]

@@ -1,1 +1,1 @@
-"""A native loop that decodes samples and runs their kernels without the interpreter."""
+"""Encoded pictures and kernels → processed samples, by a native loop that needs no interpreter."""

@@ -1,6 +1,7 @@
-"""The shared structures go in; the loop that works on them comes out, as LLVM's instructions.
+"""The shared structures (structures.py) → LLVM source of the loop that works on them.
 
-It is not written for Numba, which would take most of a second where LLVM takes a few milliseconds.
+We write LLVM instructions directly, because LLVM compiles them in a few milliseconds, while Numba
+would take most of a second.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ NAME = "ndd_sample_loop"
 
 
 def source() -> str:
-    """`status run(ignored, ignored, job, decoder, scratch)`, called as a kernel is."""
+    """Source of `status run(ignored, ignored, job, decoder, scratch)`, called like a kernel."""
     module = ir.Module(NAME)
     function = ir.Function(module, ir.FunctionType(_i32, [_i64] * 5), NAME)
     _Writer(function).loop()
@@ -28,9 +29,9 @@ def source() -> str:
 
 
 class NativeRecord:
-    """A structure, an array or a number in memory: instructions reach its fields by their names.
+    """A structure, array or number in memory, whose fields the generated code accesses by name.
 
-    The place and the size of a field come from its ctypes class, the one that Python fills.
+    The offset and the size of a field come from the same ctypes class that Python fills.
     """
 
     def __init__(self, builder: ir.IRBuilder, kind: Any, address: Any) -> None:
@@ -39,7 +40,7 @@ class NativeRecord:
         self.address = address
 
     def at(self, key: Any) -> NativeRecord:
-        """Where the field of this name, or the element of this index, lies."""
+        """The record of a field, by name, or of an element, by index."""
         if isinstance(key, str):
             kind, offset = dict(self.kind._fields_)[key], _i64(getattr(self.kind, key).offset)
         else:
@@ -53,7 +54,7 @@ class NativeRecord:
         return self.builder.inttoptr(self.address, number.as_pointer())
 
     def __getitem__(self, key: Any) -> Any:
-        """A number is loaded; of a structure, an array or a pointer to some it is a record."""
+        """Load a number; return a structure, an array or the target of a pointer as a record."""
         part = self.at(key)
         if issubclass(part.kind, (Structure, Array)):
             return part
@@ -65,7 +66,7 @@ class NativeRecord:
         )
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Store a number, which is cut to the size of the field."""
+        """Store a number, truncated to the size of the field."""
         place = self.at(key).pointer
         if value.type.width > place.type.pointee.width:
             value = self.builder.trunc(value, place.type.pointee)
@@ -80,14 +81,14 @@ class _Writer:
         job, decoder, self.scratch = function.args[2:]
         self.job = NativeRecord(self.builder, Job, job)
         self.decoder = NativeRecord(self.builder, Decoder, decoder)
-        self.status = self.builder.alloca(_i32)  # of the picture at hand: 0 as long as all is well
+        self.status = self.builder.alloca(_i32)  # of the current picture: 0 until a call fails
         ignored = self.builder.alloca(ir.ArrayType(_i64, 2))
         self.ignored = self.builder.ptrtoint(ignored, _i64)
 
     # -- small things ----------------------------------------------------------------------------
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """The status of a C function. It gets the addresses of records."""
+        """Call a C function and return its status; records are passed by address."""
         values = [a.address if isinstance(a, NativeRecord) else a for a in arguments]
         module = self.builder.module
         function = module.globals.get(name)
@@ -97,7 +98,7 @@ class _Writer:
         return self.builder.call(function, values)
 
     def attempt(self, name: str, *arguments: Any) -> None:
-        """Call one of nvimgcodec's functions, which may fail, unless one before it has."""
+        """Call a function of nvimgcodec and keep its status, unless an earlier call has failed."""
         with self.if_good():
             self.builder.store(self.call(f"nvimgcodec{name}", *arguments), self.status)
 
@@ -128,7 +129,7 @@ class _Writer:
     # -- the loop --------------------------------------------------------------------------------
 
     def loop(self) -> None:
-        """Claim a sample, decode it, run the kernels; until none is left."""
+        """Claim a sample, decode it and run its kernels, until no sample is left."""
         b, job = self.builder, self.job
         head, body, end = (b.append_basic_block() for _ in range(3))
         b.branch(head)
@@ -142,15 +143,15 @@ class _Writer:
             with self.counted(job["kernel_count"]) as k:
                 self.run(job["kernels"][k], sample)
             picture["done"] = _i64(1)
-        # Where threads have all cores, one that has to hand over a batch or to make the next one
-        # would wait until another's time slice ends: 4 ms. (Batches of 8 took 1.18 times as long.)
+        # If decoding threads occupy all cores, the thread that delivers a batch or builds the next
+        # one waits for the end of a time slice, 4 ms. (Batches of 8 took 1.18 times as long.)
         self.call("sched_yield")
         b.branch(head)
         b.position_at_end(end)
         b.ret(_i32(0))
 
     def run(self, kernel: NativeRecord, sample: Any) -> None:
-        """A kernel; the addresses in the sample's row become absolute first."""
+        """Make the addresses in the sample's row absolute, then run a kernel on it."""
         b, table = self.builder, kernel["table"]
         first, own = b.mul(sample, kernel["width"]), kernel["scratch"]
         with self.counted(kernel["moved_count"]) as k:
@@ -164,7 +165,7 @@ class _Writer:
         b.call(b.inttoptr(kernel["entry"], kind), [*outs, *rows])
 
     def decode(self, picture: NativeRecord) -> None:
-        """Decode a picture, or a part of it, into its place."""
+        """Decode a picture, or a region of it, into its target memory."""
         b, own = self.builder, self.decoder
         data, length = picture["data"], picture["length"]
         instance, stream, part, image = own["instance"], *map(own.at, ("stream", "part", "image"))
@@ -186,7 +187,7 @@ class _Writer:
                 self.forget()
 
     def describe(self, picture: NativeRecord) -> None:
-        """Fill the structures that tell nvimgcodec what to decode, and where to."""
+        """Fill nvimgcodec's structures: what to decode, and into which memory."""
         b, job, info = self.builder, self.job, self.decoder["info"]
         plane, region = info["planes"][0], self.decoder["view"]["region"]
         for field in ("height", "width", "channels"):
@@ -199,7 +200,7 @@ class _Writer:
         info["buffer"] = b.add(picture["target"], start)
 
     def wait(self) -> None:
-        """Wait for the picture that is being decoded, and ask how it went."""
+        """Wait until the picture is decoded, and store whether that failed."""
         b, own = self.builder, self.decoder
         future, result = own["future"], own.at("result")
         self.attempt("FutureWaitForAll", future)
@@ -210,7 +211,7 @@ class _Writer:
         self.call("nvimgcodecFutureDestroy", future)
 
     def forget(self) -> None:
-        """After a failure nobody knows what has become of the objects that are used again."""
+        """Destroy the reusable objects after a failure, because their state is unknown."""
         for field, free in FREED_BY.items():
             with self.if_not_zero(self.decoder[field]):
                 self.call(f"nvimgcodec{free}", self.decoder[field])

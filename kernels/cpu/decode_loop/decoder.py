@@ -1,4 +1,4 @@
-"""The library goes in; the structure by which the calling thread decodes comes out."""
+"""nvimgcodec's library → the decoder of the calling thread, as a structure for the native loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .structures import FREED_BY, Decoder
 
 
 class ThreadDecoder:
-    """A decoder for one thread; `state` lives as long as this object."""
+    """A decoder for one thread; the objects in `state` live as long as this one."""
 
     def __init__(self, library: c.Library, fast_idct: bool) -> None:
         backend = c.Backend(backend=1, params=c.BackendParams(load_hint=1.0, load_hint_policy=2))
@@ -30,7 +30,7 @@ class ThreadDecoder:
             c_void_p(library.instance), made, byref(execution), options
         )
         self.is_good = status == 0 and bool(self.state.decoder)
-        # not at exit: nobody knows what is still there of the library then
+        # Not at exit, because parts of the library may already be unloaded by then.
         weakref.finalize(self, _destroy, library.functions, self.state).atexit = False
 
 
@@ -48,12 +48,12 @@ class _LocalDecoders(threading.local):
 _own = _LocalDecoders()
 
 if hasattr(os, "register_at_fork"):
-    # helper threads of a decoder do not survive a fork
+    # A decoder's own threads do not survive a fork, so a child process makes new decoders.
     os.register_at_fork(after_in_child=lambda: _own.__init__())  # type: ignore[misc]
 
 
 def of_thread(library: c.Library, fast_idct: bool) -> ThreadDecoder:
-    """The decoder of the calling thread, made on its first use."""
+    """The decoder of the calling thread, created on first use."""
     decoders = _own.decoders
     if fast_idct not in decoders:
         decoders[fast_idct] = ThreadDecoder(library, fast_idct)

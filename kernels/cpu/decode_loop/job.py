@@ -1,9 +1,9 @@
-"""Pictures and compiled kernels go in; decoded and processed samples come out, in their memory.
+"""Encoded pictures and compiled kernels → processed samples, in memory that the caller gives.
 
-Threads that decode need Python only for a few microseconds per sample, but then they wait for each
-other, and for whoever builds the next batch meanwhile (7 to 11 ms of every 60 for ResNet-50's
-batches of 64). So a thread calls one native function, which claims sample after sample. What it
-cannot decode it leaves to Python, which also says what is wrong.
+Threads that decode through Python need the GIL for only a few microseconds per sample, but for
+these they wait for each other and for the thread that builds the next batch (7 to 11 ms of every 60
+for ResNet-50's batches of 64). So each thread calls one native function that claims sample after
+sample. It leaves samples that it cannot decode to Python, which also raises their errors.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ Array = np.ndarray[Any, Any]
 
 
 class Pictures(NamedTuple):
-    """What to decode."""
+    """The encoded pictures of a batch, and how to decode them."""
 
-    rows: Array  # an `EncodedPicture` per sample; the files belong to who gives their addresses
+    rows: Array  # an `EncodedPicture` per sample; the caller owns the files they point to
     colour: str  # a key of FORMATS
     fast_idct: bool
     library: Library
 
 
 def sample_kernel(code: CpuKernel, table: Array, moved: list[int], scratch: int | None) -> Kernel:
-    """A kernel of a job. `moved`: columns of its table that count from scratch memory; `scratch`:
-    the column for an address in it. The machine code belongs to `code`, which the caller keeps."""
+    """The structure of a kernel; the caller keeps `code` alive.
+
+    `moved` are the columns whose addresses are relative to scratch memory; `scratch` is the column
+    for the address of the kernel's own scratch memory.
+    """
     return Kernel(
         entry=code.address, table=pointer(c_int64.from_buffer(table.data)), width=table.shape[1],
         scratch=-1 if scratch is None else scratch,
@@ -43,10 +46,10 @@ def sample_kernel(code: CpuKernel, table: Array, moved: list[int], scratch: int 
 
 
 class DecodeJob:
-    """The samples of a batch, for any number of threads.
+    """The samples of a batch, which any number of threads may process together.
 
-    It keeps alive what its structures point to: pictures and tables. Files, results and scratch
-    memory belong to the caller, who has to keep them until the last `run` has returned.
+    A job keeps its pictures and tables alive. The caller owns the files, results and scratch
+    memory, and must keep them until the last `run` has returned.
     """
 
     def __init__(
@@ -65,21 +68,21 @@ class DecodeJob:
         self._loop = loop(pictures.library.functions)
 
     def run(self, scratch: int) -> None:
-        """Work until no sample is left, with scratch memory that no other thread uses."""
+        """Process samples until none is left; no other thread may use `scratch` meanwhile."""
         own = decoder.of_thread(self._pictures.library, self._pictures.fast_idct)
         if own.is_good:
             self._loop(addressof(self._job), addressof(own.state), scratch)
 
     def left(self) -> list[int]:
-        """Samples that Python has to take care of, when all threads have returned."""
+        """Samples that fall back to Python; call it after all threads have returned."""
         return np.flatnonzero(~self._pictures.rows["done"]).tolist()
 
 
 @memoized(4)
 def loop(functions: Any) -> Callable[[int, int, int], int]:
-    """The native function: `run(job, decoder, scratch)` takes addresses.
+    """The native function `run(job, decoder, scratch)`, whose arguments are addresses.
 
-    Every process compiles it anew, in a few milliseconds, so that it always fits the structures.
+    Every process compiles it anew, in a few milliseconds, so it always matches the structures.
     """
     import llvmlite.binding as llvm
 
@@ -87,7 +90,7 @@ def loop(functions: Any) -> Callable[[int, int, int], int]:
 
     module = llvm.parse_assembly(code.source())
     for function in module.functions:
-        if function.is_declaration:  # one of the library, or of libc, which it is linked with
+        if function.is_declaration:  # from nvimgcodec, or from libc, which it links
             address = cast(getattr(functions, function.name), c_void_p).value
             llvm.add_symbol(function.name, address)
     return native(*link(code.NAME, new_target().emit_object(module)))

@@ -1,7 +1,7 @@
-"""A way to load nvimgcodec goes in; an instance of its C library and its C structures come out.
+"""A function that imports nvimgcodec → an instance of its C library; also its C structures.
 
-Its Python objects cannot be used without the interpreter. The structures are those of nvimgcodec
-0.9: a library of another version is not used, and pictures are decoded by way of Python.
+The native loop cannot use nvimgcodec's Python objects, because they need the interpreter. The
+structures are those of nvimgcodec 0.9; with any other version, decoding falls back to Python.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from ...common.memo import memoized
 
-_VERSION = 9  # minor
-# colour specification and sample format, by name of an output type
+_VERSION = 9  # minor version
+# Output type → nvimgcodec's colour specification and sample format.
 FORMATS = {"RGB": (1, 8), "BGR": (1, 10), "GRAY": (2, 4)}
 CPU_ONLY, UINT8, ON_HOST = -99999, 0x0802, 2
 SUCCESS = 1  # NVIMGCODEC_PROCESSING_STATUS_SUCCESS
@@ -25,7 +25,7 @@ is_enabled = os.environ.get("NDD_NATIVE_LOOP", "1") != "0"
 
 
 class _Head(ctypes.Structure):
-    """What all structures begin with."""
+    """The fields that all structures begin with."""
 
     _fields_ = (("kind", c_int), ("size", c_size_t), ("following", c_void_p))
     KIND = 0
@@ -35,7 +35,7 @@ class _Head(ctypes.Structure):
 
 
 def _structure(kind: int, **fields: Any) -> Any:
-    """A structure by the number that nvimgcodec gives it, and its fields."""
+    """A structure class with nvimgcodec's number for its kind, and its fields."""
     return type(f"Structure{kind}", (_Head,), {"KIND": kind, "_fields_": tuple(fields.items())})
 
 
@@ -78,7 +78,7 @@ class Library(NamedTuple):
 
 @memoized(4)
 def library(load: Callable[[], Any]) -> Library | None:
-    """The library beside the Python module that `load` imports; None if we do not know it."""
+    """The library beside the module that `load` imports; None if it is missing or unsupported."""
     try:
         functions = ctypes.CDLL(str(Path(load().__file__).with_name("libnvimgcodec.so.0")))
         properties, instance = Properties(), c_void_p()

@@ -1,1 +1,1 @@
-"""Functions that CPU kernels call, written for Numba; imported only when something is compiled."""
+"""Functions that CPU kernels call, written for Numba. Only imported to compile something."""

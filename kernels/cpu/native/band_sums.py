@@ -1,11 +1,11 @@
-"""Sums of columns of eight rows at once: a vector holds the same element of all of them.
+"""Eight rows of an image → weighted sums of their columns; a vector holds one element of each row.
 
-Where neighbours in a row are summed up as they lie there, a pixel is half a register, and weights
-have to be spread over its channels. So eight rows are turned over first, a part of their columns at
-a time, which stays in the nearest cache; then a tap is one product for eight rows; and the sums are
-turned back. For 5 taps and 3 channels that is two thirds of the instructions.
+If a kernel sums neighbours within one row, a pixel fills only half a register, and each weight has
+to be broadcast to its channels. So we transpose eight rows first, into a band: some columns at a
+time, few enough for the L1 cache. Then a tap is one product for eight rows, and at the end we
+transpose the sums back. For 5 taps and 3 channels that takes two thirds of the instructions.
 
-Imported only when something is compiled.
+Only imported to compile something.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from .vectors import (  # fmt: skip
 _get_f32, _put_f32 = prims.get_f32, prims.put_f32  # type: ignore[attr-defined]
 _get_i32 = prims.get_i32  # type: ignore[attr-defined]
 
-_MAX_COUNT = 6  # taps that are unrolled
+_MAX_COUNT = 6  # up to this many taps are unrolled
 _FRONT, _BACK = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]
-_BYTES = 4 * BAND_ROWS  # of an element in a band
+_BYTES = 4 * BAND_ROWS  # one element of all rows of a band, as float32
 
 
 def _turned(builder: Any, rows: list[Any]) -> list[Any]:
-    """Eight vectors of eight, turned over."""
+    """Eight vectors of eight numbers, transposed."""
     upper, lower = planes(builder, rows[:4]), planes(builder, rows[4:])
     return [
         chosen(builder, a, b, half)
@@ -60,8 +60,10 @@ def _store(builder: Any, value: Any, place: Any, align: int = 4) -> None:
 
 
 def _blocks(builder: Any, n: Any, size: int, whole: Any, one: Any) -> None:
-    """Call `whole` for blocks of `size` elements that cover n (the last may overlap the one before)
-    or, if there are fewer than one block, `one` for each element."""
+    """Call `whole` for blocks of `size` elements that cover n; the last two blocks may overlap.
+
+    If n is less than `size`, call `one` for each element instead.
+    """
     fits = builder.icmp_signed(">=", n, I64(size))
     with builder.if_else(fits) as (then, otherwise):
         with then:
@@ -71,8 +73,11 @@ def _blocks(builder: Any, n: Any, size: int, whole: Any, one: Any) -> None:
 
 
 def _interleaved(builder: Any, rows: list[Any], bits: int = 8) -> list[Any]:
-    """Eight vectors of 32 bytes, turned over: the bytes of elements 0, 1, 16, 17; of 2, 3, 18, 19;
-    and so on. (Instructions that interleave do so in each half of a register.)"""
+    """Eight vectors of 32 bytes, transposed.
+
+    The first result holds elements 0, 1, 16 and 17 of all rows, the next one 2, 3, 18 and 19, and
+    so on, because AVX2 interleaves within each half of a register.
+    """
     if len(rows) == 1:
         return rows
     n = 256 // bits
@@ -91,8 +96,11 @@ def _make_turn(dtype: DType) -> Any:
 
     @intrinsic
     def turn(typingctx: Any, src: Any, stride: Any, n: Any, band: Any, store: Any) -> Any:
-        """Elements 0 … n-1 of eight rows, the first of which begins at `src`, as a band. Bytes are
-        turned over into `store` and then made floats, which takes fewer instructions."""
+        """Transpose elements 0 … n-1 of eight rows into a band; the first row begins at `src`.
+
+        Bytes are transposed into `store` and then converted to floats: this order takes fewer
+        instructions.
+        """
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             src, stride, n, band, store = args
@@ -156,8 +164,10 @@ def _make_sum(lanes: int, static: int) -> Any:
     def sum_pixels(
         typingctx: Any, band: Any, first: Any, weight: Any, n: Any, count: Any, held: Any
     ) -> Any:
-        """The next eight pixels of eight lines, into `held`, a pixel after the other. `static`: the
-        number of taps, or 0."""
+        """Compute the next eight pixels of eight lines, and write them to `held`, pixel by pixel.
+
+        `static` is the number of taps, or 0 if it is known only at run time.
+        """
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             band, first, weight, n, count, held = args
@@ -204,7 +214,7 @@ def _make_sum(lanes: int, static: int) -> Any:
 def _make_turn_back(lanes: int) -> Any:
     @intrinsic
     def turn_back(typingctx: Any, held: Any, lines: Any, n: Any, at: Any) -> Any:
-        """Eight pixels, each of eight lines, into these lines, channel by channel."""
+        """Transpose eight pixels of eight lines back, and store them in their lines."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             held, lines, n, at = args
@@ -227,10 +237,11 @@ def _make_turn_back(lanes: int) -> Any:
 
 
 def sum_band(dtype: DType, lanes: int) -> Any:
-    """The columns of eight rows, summed up as `sum_columns` does for one. The first of them begins
-    at `src`; their sums go to eight `lines`. Eight pixels of it need at most BAND_COLUMNS.
+    """A function that sums the columns of eight rows, as `sum_columns` does for one row.
 
-    One function: Numba would compile each that it calls twice.
+    The first row begins at `src`; the sums go to eight `lines`. Eight pixels must not need more
+    than BAND_COLUMNS columns. It is one long function, because Numba would compile every function
+    that it calls a second time.
     """
     sums = [_make_sum(lanes, count) for count in range(_MAX_COUNT + 1)]
     anything, one, two, three, four, five, six = sums
@@ -243,7 +254,7 @@ def sum_band(dtype: DType, lanes: int) -> Any:
         at = 0
         while at < n:
             low, high, upto = n_in, -count, at
-            while upto < n:  # as many pixels as fit
+            while upto < n:  # as many groups of pixels as fit into the band
                 a, b = np.int64(_get_i32(first, upto)), np.int64(_get_i32(first, upto + GROUP - 1))
                 lower, higher = min(low, a, b), max(high, a + count, b + count)
                 if upto > at and higher - lower > BAND_COLUMNS:
@@ -254,7 +265,7 @@ def sum_band(dtype: DType, lanes: int) -> Any:
             low = min(low, begin)
             inner = band + (begin - low) * column
             turn(src + begin * pixel, stride, (end - begin) * lanes, inner, store)
-            for k in range((begin - low) * width):  # the border pixels, repeated
+            for k in range((begin - low) * width):  # repeat the border pixels
                 _put_f32(band, k, _get_f32(inner, k % width))
             last = inner + (end - begin - 1) * column
             for k in range(width, (high - end + 1) * width):

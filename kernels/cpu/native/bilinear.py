@@ -1,6 +1,6 @@
-"""Bilinear reads of CPU kernels: eight pixels at a time, all channels at once.
+"""Positions of a tile → bilinearly interpolated pixels, eight at a time and all channels at once.
 
-Imported only when something is compiled.
+Only imported to compile something.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ LINES_AHEAD = 8
 
 
 def _two_pixels(builder: Any, pointer: Any, dtype: DType, lanes: int) -> Any:
-    """The lanes of a pixel and of the next one, each padded to two or four, as float32."""
+    """The lanes of a pixel and of its right neighbour, each padded to two or four, as float32."""
     element = element_type(dtype)
     width = 4 if lanes == 3 else lanes
-    if dtype is dt.uint8 and lanes == 3:  # one instruction puts every byte where it belongs
+    if dtype is dt.uint8 and lanes == 3:  # a single byte shuffle places all bytes
         loaded = builder.load(builder.bitcast(pointer, I64.as_pointer()))
         loaded.align = 1
         wide = ir.VectorType(I64, 4)
@@ -66,7 +66,7 @@ def _two_pixels(builder: Any, pointer: Any, dtype: DType, lanes: int) -> Any:
         none = ir.Constant(spread.type, None)
         whole = builder.bitcast(chosen(builder, spread, none, places), INTS)
         return builder.sitofp(whole, FLOATS)
-    kind = ir.VectorType(element, 2 * width)  # a few more than two pixels, if there are three lanes
+    kind = ir.VectorType(element, 2 * width)  # with three lanes, a little more than two pixels
     loaded = builder.load(builder.bitcast(pointer, kind.as_pointer()))
     loaded.align = dtype.bytes
     if lanes == 3:
@@ -75,7 +75,7 @@ def _two_pixels(builder: Any, pointer: Any, dtype: DType, lanes: int) -> Any:
 
 
 def _weighed(builder: Any, at: Any, extent: Any, filled: bool) -> tuple[Any, Any]:
-    """The first pixel (i32) around positions, and the weight of the second one."""
+    """The first of the two pixels around each position (i32), and the weight of the second."""
     one = extent.type(1)
     if filled:  # see NOTE [wild positions]
         low, high = ir.Constant(FLOATS, [-1.0] * GROUP), spread_f32(builder, extent)
@@ -96,7 +96,7 @@ def _weighed(builder: Any, at: Any, extent: Any, filled: bool) -> tuple[Any, Any
 def _single(
     builder: Any, dtype: DType, starts: list[Any], offsets: list[Any], fy: Any, fx: Any
 ) -> Any:
-    """One channel: two pixels are read as one number, and eight of these fill a register."""
+    """Eight interpolated pixels of one channel; each pair of pixels is loaded as one integer."""
     pair = ir.IntType(2 * dtype.bits)
     rows = []
     for start in starts:
@@ -118,16 +118,16 @@ def _interpolated(
     builder: Any, dtype: DType, lanes: int, starts: list[Any], offsets: list[Any], weights: Any,
     fy: Any, fx: Any,
 ) -> list[Any]:  # fmt: skip
-    """Eight interpolated pixels, a register for each lane."""
+    """Eight interpolated pixels, in one register per lane."""
     if lanes == 1:
         return [_single(builder, dtype, starts, offsets, fy, fx)]
     width = 4 if lanes == 3 else lanes
 
     def column(k: int) -> Any:
-        """Pixel k and the one to its right, each between two rows."""
+        """Pixel k and its right neighbour, each interpolated between two rows."""
         places = [at_byte(builder, start, offsets[k], element_type(dtype)) for start in starts]
         top, bottom = (_two_pixels(builder, place, dtype, lanes) for place in places)
-        # read again: a register that holds one number comes from memory for nothing
+        # Load the weight again: broadcasting it from memory costs no extra instruction.
         f = builder.load(builder.gep(weights, [I64(k)]))
         return between_vectors(builder, top, bottom, splat(builder, f, 2 * width))
 
@@ -150,8 +150,9 @@ def _make_find(dtype: DType, lanes: int, filled: bool) -> Any:
     def find(
         typingctx: Any, places: Any, i: Any, n: Any, row: Any, h: Any, w: Any, last: Any
     ) -> Any:
-        """Write down where pixels i … i + 7 of n lie and their weights; whether all that they need
-        can be read. Strides and distances are in bytes. `last`: where the last vector can be read.
+        """Store offsets and weights of pixels i … i + 7 of n; return whether vectors may read them.
+
+        Offsets and strides are in bytes; `last` is the last offset at which a vector may be read.
         """
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -190,7 +191,7 @@ def _make_group(dtype: DType, lanes: int) -> Any:
     def group(
         typingctx: Any, base: Any, row: Any, ahead: Any, places: Any, i: Any, line: Any
     ) -> Any:
-        """Interpolate pixels i … i + 7."""
+        """Interpolate pixels i … i + 7, and prefetch the source `ahead` bytes further on."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             base, row, ahead, places, i, line = args
@@ -217,7 +218,7 @@ def _make_group(dtype: DType, lanes: int) -> Any:
 
 
 def _at_pixel(builder: Any, table: Any, i: Any, which: int, kind: ir.Type) -> Any:
-    """Where a table tells something of pixel i: what, says `which`."""
+    """Pointer to pixel i in row `which` of an array with TILE_COLUMNS columns."""
     nbytes = builder.mul(builder.add(i, I64(which * TILE_COLUMNS)), I64(4))
     return at_byte(builder, table, nbytes, kind)
 
@@ -229,14 +230,14 @@ def _between(a, b, f):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def note(places, i, y, x):  # type: ignore[no-untyped-def]
-    """Write a position down."""
+    """Store the position of pixel i."""
     _store_f32(places, i, y)
     _store_f32(places, i + TILE_COLUMNS, x)
 
 
 @njit(inline="always")
 def _pair(at, n):  # type: ignore[no-untyped-def]
-    """The first pixel around a position, and the weight of the second (NOTE [wild positions])."""
+    """First pixel around a position, and the weight of the second. See NOTE [wild positions]."""
     low, end = np.float32(-1.0), np.float32(n)
     at = choose(at >= low, at, low)
     at = choose(at < end, at, end)
@@ -246,7 +247,7 @@ def _pair(at, n):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _pair_clamped(at, n):  # type: ignore[no-untyped-def]
-    """The same for a position that is clamped to the border."""
+    """Like `_pair`, for a position that is clamped to the border."""
     zero, last = np.float32(0.0), np.float32(n - 1)
     at = choose(at > zero, at, zero)
     at = choose(at < last, at, last)
@@ -254,16 +255,16 @@ def _pair_clamped(at, n):  # type: ignore[no-untyped-def]
     return first, at - np.float32(first)
 
 
-# Behind the positions of a tile: where pixels lie in memory, weights, and then where the line
-# before began and how far from there on it pays to ask for memory.
+# `places` holds, for each pixel of a tile, two coordinates, an offset and two weights. After these
+# come the offset at which the previous line began, and the distance at which to prefetch.
 _BEFORE, _AHEAD = 5 * TILE_COLUMNS // 2, 5 * TILE_COLUMNS // 2 + 1  # counted in 64-bit numbers
 
 
 def make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
-    """`expr.bilinear` for the pixels of a tile, all lanes at once, into lines of float32, one for
-    each lane.
+    """A function that computes `expr.bilinear` for a tile, into one float32 line per lane.
 
-    `run`: pixels follow each other in memory. Then those inside of the image are read as vectors.
+    `run` says that the pixels of a row are contiguous. Then those inside the image are read as
+    vectors.
     """
     load = getattr(prims, f"load_{dtype}")
     widen = make_widen(dtype)
@@ -282,7 +283,7 @@ def make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
     def anywhere(base, offset, sy, sx, h, w, places, pixel, line, fill):  # type: ignore[no-untyped-def]
         y, fy = pair(_get_f32(places, pixel), h)
         x, fx = pair(_get_f32(places, pixel + TILE_COLUMNS), w)
-        # infinities in the image would count even where their weight is zero
+        # Integers only: an infinity in the image counts even if its weight is zero (inf * 0 = nan).
         if finite and filled and not (-1.0 < y + fy < h and -1.0 < x + fx < w):
             for lane in range(lanes):
                 _store_f32(line, lane * TILE_COLUMNS + pixel, fill)
@@ -297,13 +298,13 @@ def make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
 
     def bilinear(base, offset, sy, sx, height, width, places, n, line, fill):  # type: ignore[no-untyped-def]
         h, w = np.int64(height), np.int64(width)
-        # behind the last element of an image there is nothing to read
+        # A vector must not reach beyond the last element of the image.
         end = max((h - 1) * sy, 0) + w * lanes
         last = (end - max(sy, 0) - read) * size
         fits = (abs((h - 1) * sy) + w * lanes) * size < 2**31
         vectors = run and fits and h > 1 and w > 1 and last >= 0
         first, row, ahead = base + offset * size, sy * size, _get_i64(places, _AHEAD)
-        # first all positions, then all pixels: so the CPU need not wait for the positions
+        # All positions first, then all pixels, so that the CPU need not wait for the positions.
         good = vectors
         if vectors:
             for i in range(0, n, GROUP):

@@ -1,6 +1,6 @@
-"""What interpolating CPU kernels import, and the helpers that they call (kernels/cpu/helpers.py).
+"""Names of helpers (kernels/cpu/helpers.py) → functions to compile; also what kernels import.
 
-Imported only when something is compiled.
+Only imported to compile something.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["as_f32", "ask_to_write", "external", "helper", "note", "stepped"]
 
 @intrinsic
 def as_f32(typingctx: Any, word: Any) -> Any:
-    """The float32 in the low half of a table's cell."""
+    """The float32 in the low half of a cell of the table."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.bitcast(builder.trunc(args[0], I32), F32)
@@ -34,12 +34,12 @@ def as_f32(typingctx: Any, word: Any) -> Any:
     return types.float32(types.int64), codegen
 
 
-_FLOATS = {"origin", "scale", "stretch", "fill"}  # all other arguments are addresses and numbers
+_FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
 
 @memoized(256)
 def helper(name: str) -> tuple[Any, Any]:
-    """A function by its name (`sum_rows_u8`, `bilinear_u8_3_run`, …) and its type."""
+    """The function of a name (`sum_rows_u8`, `bilinear_u8_3_run`, …), and its signature."""
     kind, *rest = name.split("_")
     plain = {f.__name__: f for f in (fill_taps, pad_row, fill_steps, jpeg_frames)}
     function: Any
@@ -62,10 +62,10 @@ def helper(name: str) -> tuple[Any, Any]:
 
 
 def external(symbol: str, signature: Any) -> Any:
-    """The call of a native function that the linker knows, inside of a kernel.
+    """An intrinsic that calls a native function by its symbol (see `compile.compile_native`).
 
-    See `compile.compile_native`. (Through a wrapper with C's convention, which hands on its
-    arguments as vectors of two that were pushed one by one, a rotation would take 8 % longer.)
+    It avoids a wrapper with C's calling convention, which would push arguments one by one and
+    reload them as vectors of two: with it, a rotation takes 8 % longer.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Numba, with only what generated kernels need: the same machine code in half of the time.
+"""Python functions → object code, by a reduced Numba: the same machine code in half the time.
 
-Imported only when something is compiled.
+Only imported to compile something.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.core.types.functions import BaseFunction
 
 
 class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
-    """Numba's passes, but for those for what no kernel has: closures, containers, arrays."""
+    """Numba's passes without those for closures, containers and arrays, which kernels lack."""
 
     _PASSES = (
         compiler.TranslateByteCode, compiler.FixupArgs, compiler.IRProcessing,
@@ -35,10 +35,10 @@ class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
 
 
 def compile_native(function: Any, signature: Any) -> tuple[str, bytes]:
-    """Symbol and object code of a function, with no wrapper for Python or C.
+    """Symbol and object code of a function, without wrappers for Python or C.
 
-    It returns a status and takes two out-pointers before its arguments: the result (ours is void)
-    and the exception (ours raise none).
+    The compiled function returns a status and takes two out-pointers before its arguments, for the
+    result (void) and for the exception (our functions raise none).
     """
     flags = compiler.Flags()
     flags.nrt = False
@@ -62,12 +62,12 @@ def compile_kernel(function: Any) -> tuple[str, bytes]:
 
 @contextmanager
 def _quick() -> Iterator[None]:
-    """Numba compiles faster meanwhile.
+    """Make Numba compile faster inside the `with` block.
 
-    NOTE [types once] To find the type of `a + b`, Numba tries all that `+` can mean, for strings
-    and arrays too, every time anew: this is 40 % of the time that a long kernel takes (hue, 286
-    lines: 0.49 → 0.28 s). The answer for numbers never changes, so it is kept. The collector
-    would walk through Numba's many objects, few of which are garbage (another 7 %).
+    NOTE [types once] To type `a + b`, Numba tries every overload of `+`, even those for strings
+    and arrays, each time anew. That is 40 % of the compile time of a long kernel (hue, 286 lines:
+    0.49 → 0.28 s). The type never changes for numbers, so we cache it. We also disable the garbage
+    collector, which walks Numba's many objects and finds little garbage (another 7 %).
     """
     slow, collected = BaseFunction.get_call_type, gc.isenabled()
 

@@ -1,4 +1,4 @@
-"""Headers of JPEG files. Imported only when something is compiled."""
+"""JPEG files → the numbers in their headers. Only imported to compile something."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXIF = int(np.frombuffer(b"Exif", np.uint32)[0])
 
 
 def jpeg_frames(files, count, frames):  # type: ignore[no-untyped-def]
-    """What files, (address, size) each, say of their pictures: `codecs.image.jpeg.JpegFrame`."""
+    """Read the header of each file (address, size) into a row of `codecs.image.jpeg.JpegFrame`."""
     for s in range(count):
         data, size = _get_i64(files, 2 * s), _get_i64(files, 2 * s + 1)
         height, width, channels, exif, exif_end = 0, 0, 0, 0, 0
@@ -26,11 +26,11 @@ def jpeg_frames(files, count, frames):  # type: ignore[no-untyped-def]
                 begin = at + 4
                 end = at + 2 + (_get_u8(data, at + 2) << 8 | _get_u8(data, at + 3))
                 if marker < 0xC0 or 0xD0 <= marker <= 0xD9 or end < begin or end > size:
-                    break  # has no content, or no place here
-                if marker == 0xDA:  # here the pixels begin
+                    break  # a marker without content, or an invalid length
+                if marker == 0xDA:  # start of the pixels
                     is_good = height > 0
                     break
-                if 0xC0 <= marker <= 0xC2:  # baseline, extended, progressive, with Huffman codes
+                if 0xC0 <= marker <= 0xC2:  # Huffman-coded: baseline, extended, progressive
                     if height > 0 or end - begin < 6:
                         break
                     channels = _get_u8(data, begin + 5)

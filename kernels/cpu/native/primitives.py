@@ -1,5 +1,5 @@
-"""The few things that generated CPU kernels need and Numba does not offer: typed loads and stores
-at an address, stack memory, 16-bit floats, bit casts. Imported only when something is compiled.
+"""Intrinsics that generated CPU kernels need and Numba lacks: loads and stores at an address, stack
+memory, 16-bit floats, bit casts. Only imported to compile something.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from ...ir import dtypes as dt
 from ...ir.dtypes import NUMERIC, DType
 
-# How a value of each type is held in a register; 16-bit floats travel as their bits.
+# The Numba type that holds a value of each dtype in a register; 16-bit floats are held as bits.
 REGISTER = {
     dt.bool_: types.boolean, dt.float16: types.uint16, dt.bfloat16: types.uint16,
     dt.float32: types.float32, dt.float64: types.float64,
@@ -32,9 +32,9 @@ SCOPES = ("in", *(f"out{n}" for n in range(8)))
 
 
 def _scoped(builder: Any, instruction: Any, own: str) -> Any:
-    # A kernel never reads what it writes, and writes nothing twice. Said through alias scopes,
-    # because a run-time overlap test for each pair of arrays makes the vectoriser give up beyond
-    # a few arrays.
+    # A kernel never reads memory that it writes, and writes no element twice. Alias scopes say so
+    # to LLVM; with a run-time overlap test for each pair of arrays instead, the vectoriser gives up
+    # beyond a few arrays.
     module = builder.module
     domain = module.add_metadata(["ndd"])
     scope = {name: module.add_metadata([name, domain]) for name in SCOPES}
@@ -96,7 +96,7 @@ for _t in NUMERIC:
     globals()[f"load_{_t}"] = _make_load(_t, "in")
     for _n in range(8):
         globals()[f"store_{_t}_{_n}" if _n else f"store_{_t}"] = _make_store(_t, f"out{_n}")
-    globals()[f"get_{_t}"] = _make_load(_t, None)  # tables on the stack
+    globals()[f"get_{_t}"] = _make_load(_t, None)  # for tables on the stack
     globals()[f"put_{_t}"] = _make_store(_t, None)
 row_f32 = _make_load(dt.float32, "out7")  # rows that interpolating kernels write and read
 for _a, _b in (("f32", "i32"), ("f32", "u32"), ("f64", "i64"), ("f64", "u64")):
@@ -111,7 +111,7 @@ for _b in ("u8", "u16", "u32", "u64"):
 def _make_stack(nbytes: int) -> Any:
     @intrinsic
     def stack(typingctx: Any) -> Any:
-        """Address of a block on the kernel's own stack."""
+        """Address of a block on the kernel's stack."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             block = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), nbytes))
@@ -148,7 +148,7 @@ def _make_fmod(register: Any) -> Any:
     @intrinsic
     def fmod(typingctx: Any, x: Any, y: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return builder.frem(*args)  # becomes a call of libm's fmod
+            return builder.frem(*args)  # LLVM turns it into a call of libm's fmod
 
         return register(register, register), codegen
 
@@ -175,14 +175,14 @@ def fma_f32(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
 def choose(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
     """`a` if `condition` else `b`, without branches.
 
-    A conditional expression becomes branches, and LLVM threads a constant through them: of a clamp
-    to two constants it makes a comparison and a blend more than the two instructions min and max.
+    A Python conditional becomes branches, and LLVM threads constants through them. A clamp to two
+    constants would then take a comparison and a blend more than the two instructions min and max.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.select(*args)
 
-    kind = getattr(a, "literal_type", a)  # True and False come as types of their own
+    kind = getattr(a, "literal_type", a)  # Numba gives True and False literal types
     return kind(types.boolean, kind, kind), codegen
 
 
@@ -206,7 +206,7 @@ def _native_f32_to_f16(typingctx: Any, value: Any) -> Any:
 
 
 def _portable_halves() -> tuple[Any, Any]:
-    """Exact conversions in integer arithmetic, for CPUs whose half type would be a library call."""
+    """Exact conversions in integer arithmetic, for CPUs on which LLVM would call a library."""
     import numpy as np
     from numba import njit
 
@@ -237,7 +237,7 @@ def _portable_halves() -> tuple[Any, Any]:
         elif body >= u32(0x477FF000):
             half = u32(0x7C00)
         elif body < u32(0x38800000):
-            # adding 0.5 leaves the half's subnormal bits, rounded to even, at the bottom
+            # Adding 0.5 rounds to even and leaves the half's subnormal bits in the lowest places.
             half = u32(i32_of(f32(f32_of(u32(body)) + f32(0.5))) - u32(0x3F000000))
         else:
             odd = u32(u32(body >> u32(13)) & u32(1))

@@ -1,6 +1,6 @@
-"""Taps of interpolating CPU kernels, and the sums of neighbours that they weigh.
+"""Rows of an image and filter parameters → taps, and weighted sums of rows and columns.
 
-Imported only when something is compiled.
+Only imported to compile something.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ def fill_taps(  # type: ignore[no-untyped-def]
     first, weight, n, room, by_output, by_tap, step, at, n_out, n_in, count, nearest, base, table,
     origin, scale, stretch,
 ):  # fmt: skip
-    """First taps (i32) and weights (f32) of outputs 0 … n-1, at positions step * o + at; they may
-    lie beyond a border. See kernels/ir/taps.py. Outputs up to `room` are like the last one, but
-    weightless; behind the first taps follows the range of all of them.
+    """Write first taps (i32) and weights (f32) of outputs 0 … n-1, at positions step * o + at.
+
+    See kernels/ir/taps.py. Taps may lie beyond a border. Outputs from n to `room` repeat the last
+    one with weights of 0. The range of all taps is written after the first taps.
     """
     lowest, highest = n_in, -count
-    # far outside all taps are the border pixel, and an integer holds the position
+    # Beyond this bound all taps read the border pixel; clamped, a position fits an integer.
     bound = np.float32(n_in + count + 1)
     summed, reached = origin + np.float32(0.5) * scale, 0
     for k in range(n):
@@ -102,10 +103,10 @@ def _make_sum(lanes: int, columns: int) -> Any:
     def sum_columns(
         typingctx: Any, row: Any, first: Any, weight: Any, n: Any, count: Any, begin: Any, line: Any
     ) -> Any:
-        """Every pixel of a line: `count` pixels of the row, weighted, tap after tap. `columns`:
-        that count, or 0 if it is known only at run time.
+        """Compute each pixel of a line: the weighted sum of `count` pixels of a row, in tap order.
 
-        Eight pixels at a time, so that weights come eight at a time, and the line of each channel.
+        `columns` is that count, or 0 if it is known only at run time. The code handles eight pixels
+        at a time, so that it loads eight weights at once and stores eight pixels of each channel.
         """
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -114,7 +115,7 @@ def _make_sum(lanes: int, columns: int) -> Any:
             first = builder.inttoptr(first, I32.as_pointer())
 
             def products(starts: list[Any], at: Any, tap: Any) -> list[Any]:
-                """A tap of eight pixels, weighted."""
+                """One weighted tap of eight pixels."""
                 place = builder.add(builder.mul(tap, n), at)
                 weights = load_vector(builder, builder.gep(weight, [place]), FLOATS)
                 found = []
@@ -158,7 +159,7 @@ def _make_sum(lanes: int, columns: int) -> Any:
 
 
 def sum_columns(lanes: int) -> Any:
-    """`count` neighbours of a row, weighted, for all pixels of a line."""
+    """A function that sums `count` weighted neighbours in a row for all pixels of a line."""
     sums = [_make_sum(lanes, columns) for columns in range(MAX_COLUMNS + 1)]
     anything, one, two, three, four, five, six = sums
 
@@ -183,13 +184,13 @@ def sum_columns(lanes: int) -> Any:
 
 MAX_COLUMNS = 6
 
-# Sums of so many vectors are in registers while one row after the other is added. As fast as loops
-# that LLVM makes vectors of (1500 bytes of 5 rows: 0.42 µs), which take 0.9 to 1.3 s to compile;
-# this takes 0.4 s. Of 16 floats: with AVX-512 that takes a tenth less than 8 (224 lines of 4 rows
-# of 1347 bytes: 57 instead of 64 µs); without, LLVM makes two registers of each.
+# The sums of this many vectors stay in registers while rows are added to them. This is as fast as
+# loops that LLVM vectorises (1500 bytes of 5 rows: 0.42 µs), but compiles in 0.4 s instead of 0.9
+# to 1.3 s. With AVX-512, vectors of 16 floats take a tenth less time than vectors of 8 (224 lines
+# of 4 rows of 1347 bytes: 57 instead of 64 µs); without it, LLVM uses two registers for each.
 _VECTORS, _WIDTH = 2, 2 * GROUP
 BLOCK = _VECTORS * _WIDTH
-_MAX_ROWS = 32  # whose addresses are found before they are added
+_MAX_ROWS = 32  # rows whose addresses are computed before the rows are added
 _FEW_ROWS = 5
 
 
@@ -200,9 +201,11 @@ def _make_add_rows(dtype: DType, static: int) -> Any:
     def add_rows(
         typingctx: Any, rows: Any, weights: Any, count: Any, onto: Any, n: Any, sums: Any
     ) -> Any:
-        """The weighted sum of n elements of `count` rows, whose addresses are in `rows`; added to
-        `sums` if `onto`. `static`: that count, or 0; if not, n is at least BLOCK and there is
-        nothing to add to."""
+        """Write the weighted sum of `count` rows of n elements to `sums`; add it there if `onto`.
+
+        `rows` holds the addresses of the rows. `static` is their count, or 0 if it is known only at
+        run time. With a static count, n must be at least BLOCK and `onto` 0.
+        """
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, weights, count, onto, n, sums = args
@@ -225,7 +228,7 @@ def _make_add_rows(dtype: DType, static: int) -> Any:
                 return builder.fmul(weight, widened(builder, values, dtype, width))
 
             def block(at: Any, vectors: int, width: int) -> None:
-                """The sums of some elements from `at` on."""
+                """Store the sums of `vectors` vectors of elements, beginning at `at`."""
                 kind = ir.VectorType(F32, width) if width > 1 else F32
                 places = [builder.add(at, I64(k * width)) for k in range(vectors)]
                 outs = [builder.gep(sums, [p]) for p in places]
@@ -241,7 +244,7 @@ def _make_add_rows(dtype: DType, static: int) -> Any:
                     builder.store(total, to).align = 4
 
             def added(places: list[Any], outs: list[Any], width: int, kind: ir.Type) -> list[Any]:
-                # what is added to it stays as it is, also -0
+                # Adding to -0 keeps every number as it is, even -0.
                 zero = ir.Constant(kind, [-0.0] * width if width > 1 else -0.0)
                 held = [cgutils.alloca_once(builder, kind) for _ in outs]
                 for out, place in zip(outs, held, strict=True):
@@ -273,10 +276,10 @@ def _make_add_rows(dtype: DType, static: int) -> Any:
 
 
 def sum_rows(dtype: DType, ring: bool) -> Any:
-    """The weighted sum of neighbouring rows of contiguous elements, in float32, row after row.
+    """A function that sums weighted, neighbouring rows of contiguous elements in float32, in order.
 
-    Row t of `count` is number first + t, clamped to the n_in rows there are. The sum is written to
-    `sums`, or added if `onto`. In a `ring` are only the last rows, row r as number r modulo `ring`.
+    Tap t reads row first + t, clamped to the n_in rows of the input. The function writes the sum to
+    `sums`, or adds it if `onto`. A `ring` holds only the last rows: row r in slot r modulo `ring`.
     """
     given = "src, offset, stride, first, n_in, weights, count" + (", ring" if ring else "")
     place = "min(max(first + t + k, 0), n_in - 1)" + (" % ring" if ring else "")

@@ -1,6 +1,6 @@
-"""Running sums of warped positions: see NOTE [running sums] in kernels/ir/expr.py.
+"""Start and step → running sums of positions; see NOTE [running sums] in kernels/ir/expr.py.
 
-Imported only when something is compiled.
+Only imported to compile something.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SHORT = np.float32(SHORT)
 
 @njit(inline="always")
 def _leap(s, step, left):  # type: ignore[no-untyped-def]
-    """What every step adds to a running sum, and how many steps do so: see NOTE [running sums]."""
+    """What the next steps add to a running sum, and for how many steps. See NOTE [running sums]."""
     once = s + step
     twice = once + step
     by = once - s
-    if not (once < s or once > s):  # for ever
+    if not (once < s or once > s):  # every further step leaves the sum as it is, or gives nan
         return choose(once == s, np.float32(0.0), by), left
     if by != twice - once or (_word(s) ^ _word(twice)) >> 23 != 0:
         return by, 1
@@ -47,7 +47,7 @@ def _leap(s, step, left):  # type: ignore[no-untyped-def]
 
 @njit
 def _after(s, step, left):  # type: ignore[no-untyped-def]
-    """A running sum after so many steps."""
+    """A running sum after `left` more steps."""
     while left > 0:
         by, n = _leap(s, step, left)
         s = s + step if n == 1 else fma_f32(np.float32(n), by, s)
@@ -57,20 +57,20 @@ def _after(s, step, left):  # type: ignore[no-untyped-def]
 
 @njit
 def _sum_to(start, step, x):  # type: ignore[no-untyped-def]
-    """See `expr.stepped`."""
+    """The running sum at x, computed from its start: see `expr.stepped`."""
     return _after(_after(start, step * np.float32(RUN), x >> RUN_BITS), step, x & (RUN - 1))
 
 
 @njit(inline="always")
 def _known(kept, start, step, x):  # type: ignore[no-untyped-def]
-    """Whether the running sum at x is kept: see `_keep`."""
+    """Whether `_keep` has stored the running sum at x."""
     same = (_get_f32(kept, 2) == start) & (_get_f32(kept, 3) == step)
     return (_get_i64(kept, 0) == x) & same & (x & (RUN - 1) != 0)
 
 
 @njit(inline="always")
 def _keep(kept, start, step, x, s):  # type: ignore[no-untyped-def]
-    """Write a running sum down, for where it is gone on with."""
+    """Store a running sum, so that a later call can continue from it."""
     _put_i64(kept, 0, x)
     _put_f32(kept, 2, start)
     _put_f32(kept, 3, step)
@@ -79,7 +79,7 @@ def _keep(kept, start, step, x, s):  # type: ignore[no-untyped-def]
 
 @njit
 def stepped(kept, start, step, x):  # type: ignore[no-untyped-def]
-    """One element of a running sum, and usually the one behind that which was asked for last."""
+    """One element of a running sum; fast if it follows the element of the previous call."""
     s = _get_f32(kept, 4) if _known(kept, start, step, x) else _sum_to(start, step, x)
     _keep(kept, start, step, x + 1, s + step)
     return s
@@ -87,7 +87,7 @@ def stepped(kept, start, step, x):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _put_ramp(typingctx: Any, line: Any, at: Any, first: Any, step: Any, start: Any) -> Any:
-    """Write start + k * step down, for eight numbers k from `first` on."""
+    """Store start + k * step for eight numbers k, beginning with `first`."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         line, at, *numbers = args
@@ -103,7 +103,7 @@ def _put_ramp(typingctx: Any, line: Any, at: Any, first: Any, step: Any, start: 
 
 
 def fill_steps(line, kept, n, x, by, origin, scale):  # type: ignore[no-untyped-def]
-    """n elements of a running sum, from x on, `by` apart."""
+    """Store n elements of a running sum, from x on, `by` apart."""
     if by != 1 and by != -1:
         for k in range(n):
             _put_f32(line, k, _sum_to(origin, scale, x + by * k))
@@ -120,7 +120,7 @@ def fill_steps(line, kept, n, x, by, origin, scale):  # type: ignore[no-untyped-
             add, count = _leap(s, scale, left)
             for k in range(0, count, GROUP):
                 _put_ramp(line, done + k, np.float32(np.int32(k)), add, s)
-            _put_f32(line, done, s)  # also where nan or infinity is added
+            _put_f32(line, done, s)  # the ramp gives nan here if `add` is infinite
             s = s + scale if count == 1 else fma_f32(np.float32(count), add, s)
             done += count
             left -= count

@@ -1,6 +1,6 @@
-"""Vectors of eight pixels and of their channels, for loops that LLVM would not make vectors of.
+"""LLVM values → vectors of eight pixels and their channels, for loops LLVM does not vectorise.
 
-Imported only when something is compiled.
+Only imported to compile something.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def fma(builder: Any, kind: ir.Type) -> Any:
     return cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{name}")
 
 
-# Lanes of two registers of pixels [0 | 4] and [1 | 5], or of pairs of them, that become neighbours.
+# Shuffles that interleave two registers of pixels [0 | 4] and [1 | 5]: single lanes, then pairs.
 _LOW, _HIGH = [0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]
 _LOW_PAIRS, _HIGH_PAIRS = [0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]
 _EVEN, _ODD = [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15]
 
 
 def planes(builder: Any, pixels: list[Any]) -> list[Any]:
-    """Registers of the channels of pixels (see `PIXELS`), as a register of each channel."""
+    """Transpose registers of whole pixels (see `PIXELS`) into one register per channel."""
     if len(pixels) == 1:
         return pixels
     if len(pixels) == 2:
@@ -50,7 +50,7 @@ def planes(builder: Any, pixels: list[Any]) -> list[Any]:
     ]
 
 
-# Which of eight pixels lie in each register, by the number of lanes that a pixel takes in it.
+# Number of lanes per pixel → which of the eight pixels each register holds.
 PIXELS = {
     1: [list(range(8))],
     2: [[0, 1, 4, 5], [2, 3, 6, 7]],
@@ -59,7 +59,7 @@ PIXELS = {
 
 
 def joined(builder: Any, vectors: list[Any]) -> Any:
-    """Short vectors as one."""
+    """Concatenate short vectors into one."""
     while len(vectors) > 1:
         width = vectors[0].type.count
         vectors = [
@@ -92,7 +92,7 @@ def load_vector(builder: Any, place: Any, vector: ir.Type, align: int = 4) -> An
 
 
 def widened(builder: Any, value: Any, dtype: DType, count: int) -> Any:
-    """Elements as they lie in memory, as float32."""
+    """Convert elements from their type in memory to float32."""
 
     def like(kind: ir.Type) -> ir.Type:
         return ir.VectorType(kind, count) if count > 1 else kind
@@ -107,15 +107,17 @@ def widened(builder: Any, value: Any, dtype: DType, count: int) -> Any:
         shift = ir.Constant(like(I32), [16] * count if count > 1 else 16)
         return builder.bitcast(builder.shl(builder.zext(value, like(I32)), shift), like(F32))
     signed = dtype.kind is DType.Kind.signed
-    if dtype.bits < 32:  # through a signed type, for which the CPU has an instruction
+    if dtype.bits < 32:  # via int32: CPUs have an instruction for signed integers
         value = (builder.sext if signed else builder.zext)(value, like(I32))
         signed = True
     return (builder.sitofp if signed else builder.uitofp)(value, like(F32))
 
 
 def whole_blocks(builder: Any, n: Any, size: int, block: Callable[[Any], None]) -> None:
-    """Call `block` for blocks of `size` elements that cover n, which is no less than that: the last
-    one overlaps the one before."""
+    """Call `block` for blocks of `size` elements that cover n elements; n is at least `size`.
+
+    The last two blocks may overlap.
+    """
     last = builder.sub(n, I64(size))
     count = builder.sdiv(builder.add(n, I64(size - 1)), I64(size))
     with cgutils.for_range(builder, count) as loop:
@@ -142,7 +144,7 @@ def vector_function(builder: Any, name: str) -> Any:
 
 
 def spread_i32(builder: Any, number: Any) -> Any:
-    """The low half of an integer, in all lanes."""
+    """Broadcast the low 32 bits of an integer to all lanes."""
     empty = ir.Constant(INTS, ir.Undefined)
     first = builder.insert_element(empty, builder.trunc(number, I32), I32(0))
     return shuffled(builder, first, [0] * GROUP)
@@ -153,7 +155,7 @@ def spread_f32(builder: Any, number: Any) -> Any:
 
 
 def ask_for(builder: Any, address: Any, to_write: bool = False) -> None:
-    """Ask for the memory at an address, which need not be ours."""
+    """Prefetch the memory at an address; the address may be invalid."""
     pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
     fn = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
@@ -162,7 +164,7 @@ def ask_for(builder: Any, address: Any, to_write: bool = False) -> None:
 
 @intrinsic
 def ask_to_write(typingctx: Any, address: Any) -> Any:
-    """Ask for memory that will be written."""
+    """Prefetch memory that will be written."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         ask_for(builder, args[0], to_write=True)

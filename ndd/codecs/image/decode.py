@@ -1,4 +1,4 @@
-"""The pixels of encoded images, into given memory, by nvimgcodec."""
+"""Decodes images with nvimgcodec: headers and regions enter, pixels in given memory leave."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Region = tuple[int, int, int, int]  # top, left, bottom, right
 
 
 class _LocalDecoder(threading.local):
-    """What a thread decodes with: threads that share a decoder take turns."""
+    """Decoders and buffers of one thread; threads that share a decoder wait for each other."""
 
     def __init__(self) -> None:
         self.decoders: dict[bool, Any] = {}
-        self.scratch: Any = None  # an image whose buffer is used again
-        self.buffer = (0, 0)  # its size and address
+        self.scratch: Any = None  # an image whose buffer is reused
+        self.buffer = (0, 0)  # size and address of the buffer of `scratch`
         self.params: dict[tuple[str, bool], Any] = {}
 
     def address(self) -> int:
-        """Where the pixels of `scratch` are; a buffer that does not grow does not move."""
+        """The address of the pixels of `scratch`, which changes only when the buffer grows."""
         capacity: int = self.scratch.capacity
         if self.buffer[0] != capacity:
             self.buffer = (capacity, self.scratch.__array_interface__["data"][0])
@@ -49,7 +49,7 @@ class _LocalDecoder(threading.local):
 _own = _LocalDecoder()
 
 if hasattr(os, "register_at_fork"):
-    # helper threads of a decoder do not survive a fork
+    # The helper threads of a decoder do not survive a fork.
     os.register_at_fork(after_in_child=lambda: _own.__init__())  # type: ignore[misc]
 
 
@@ -82,10 +82,10 @@ def _params(colour: str, turned: bool = False) -> Any:
 def decode_into(
     header: Header, colour: str, region: Region | None, fast_idct: bool, out: Array
 ) -> None:
-    """The pixels of an image, or of a region of it, in their own type; a ValueError if it fails."""
+    """Decode an image, or a region of it, in its own element type; raises ValueError on failure."""
     if out.size == 0:
         return
-    # upstream decodes turned images by a decoder that has no fast mode
+    # Upstream decodes rotated images with a decoder that has no fast mode.
     decoder = _decoder(fast_idct and header.orientation == 1)
     if header.orientation != 1 and header.codec not in _TURNED_HERE:
         pixels = np.asarray(_decoded(decoder, header.stream(), None, colour, turned=True))
@@ -101,10 +101,10 @@ def decode_into(
     stream = header.stream()
     if wide != whole:
         stream = stream.get_sub_code_stream(region=nvimgcodec().Region(*wide))
-    # upstream makes CMYK grey by way of RGB
+    # Upstream converts CMYK to grey via RGB.
     by_rgb = header.is_cmyk and colour == "GRAY"
     if header.orientation == 1 and not by_rgb and wide == place and out.flags.c_contiguous:
-        # straight into the result: 11 µs for the wrapper, where a copy of 375×500 takes 24 µs
+        # Straight into the result: the wrapper costs 11 µs, a copy of 375×500 pixels 24 µs.
         image = _decoded(decoder, stream, nvimgcodec().as_image(out), colour)
         if not _is_as_told(image, out.shape, out.nbytes):
             _check_shape(image, out)
@@ -117,12 +117,12 @@ def decode_into(
     if by_rgb:
         r, g, b = np.moveaxis(pixels.astype(np.float32), -1, 0)
         grey = np.float32(0.299) * r + np.float32(0.587) * g + np.float32(0.114) * b
-        pixels = grey.astype(pixels.dtype)[..., None]  # cut, not rounded, as upstream
+        pixels = grey.astype(pixels.dtype)[..., None]  # truncated as upstream, not rounded
     _store(pixels, out)
 
 
-# Formats that we turn as EXIF says, so that a region of a turned image is decoded alone. Of others
-# upstream's grey differs by one here and there, so that they are left to nvimgcodec.
+# Formats that we rotate ourselves, so that only the region of a rotated image is decoded. For other
+# formats upstream's grey differs from that by one in places, so nvimgcodec rotates them.
 _TURNED_HERE = ("jpeg", "png")
 
 
@@ -132,7 +132,7 @@ def _store(pixels: Array, out: Array) -> None:
 
 
 def _is_as_told(image: Any, shape: tuple[int, ...], nbytes: int) -> bool:
-    """Whether an image is as large as its header says; quicker than by its shape and type."""
+    """Whether an image is as large as its header says; faster than comparing shape and type."""
     extents = (image.height, image.width, image.num_channels)
     return extents == shape and image.size == nbytes
 
@@ -141,7 +141,7 @@ def _check_shape(pixels: Any, out: Array) -> None:
     if tuple(pixels.shape) != out.shape or np.dtype(pixels.dtype) != out.dtype:
         raise ValueError(
             f"its pixels are {tuple(pixels.shape)} of {np.dtype(pixels.dtype)}, but its header "
-            f"tells {out.shape} of {out.dtype}"
+            f"says {out.shape} of {out.dtype}"
         )
 
 
@@ -163,7 +163,7 @@ def _reused(decoder: Any, stream: Any, colour: str) -> Any:
     image = _own.scratch
     if image is None:
         _own.buffer = (0, 0)
-    _own.scratch = None  # if it fails, nobody knows what has become of it
+    _own.scratch = None  # after a failure its state is unknown
     _own.scratch = _decoded(decoder, stream, image, colour)
     return _own.scratch
 
@@ -171,8 +171,8 @@ def _reused(decoder: Any, stream: Any, colour: str) -> Any:
 def _decodable(header: Header, region: Region) -> Region:
     """The region to decode for a region of the stored picture.
 
-    Of a JPEG with 4:2:0 chroma, libjpeg-turbo decodes the leftmost column alone to other colours
-    than with its neighbour (all regions of all formats of the tests were tried: only this one).
+    libjpeg-turbo decodes the leftmost column of a JPEG with 4:2:0 chroma to other colours if it is
+    decoded without its neighbour. (Of all regions of all formats in the tests, only this differs.)
     """
     top, left, bottom, right = region
     if header.codec == "jpeg" and left == 0 and right == 1 and header.width > 1:
@@ -181,7 +181,7 @@ def _decodable(header: Header, region: Region) -> Region:
 
 
 # -- types and colours ---------------------------------------------------------------------------
-# Upstream scales full range to full range: 255 → 65535 → 1.0. That is an expression, which fuses.
+# Upstream scales full range to full range: 255 → 65535 → 1.0. We use an expression, which fuses.
 
 _LUMA = (0.299, 0.587, 0.114)
 _TO_YCBCR = (
@@ -196,7 +196,7 @@ def _full_scale(dtype: DType) -> int:
 
 
 def scaled(x: Expr, dtype: DType) -> Expr:
-    """A value of one type's full range in another's."""
+    """Scale a value from the full range of its type to that of another."""
     if x.dtype is dtype:
         return x
     factor = np.float32(_full_scale(dtype)) / np.float32(_full_scale(x.dtype))
@@ -204,7 +204,7 @@ def scaled(x: Expr, dtype: DType) -> Expr:
 
 
 def ycbcr(x: Expr, dtype: DType) -> Expr:
-    """An RGB pixel in YCbCr (BT.601, studio range) of another type; `x` is read by channel."""
+    """An RGB pixel as YCbCr (BT.601, studio range) in another type; `x` is read by channel."""
     channels = [ex.cast(ex.at_axis(x, -1, k), dt.float32) for k in range(3)]
     factor = np.float32(_full_scale(dtype) / _full_scale(x.dtype))
     span = 1.0 if dtype.is_float else _full_scale(dtype) + 1.0
@@ -218,7 +218,7 @@ def ycbcr(x: Expr, dtype: DType) -> Expr:
 
 
 def converted(pixels: Array, is_ycbcr: bool, dtype: DType) -> Array:
-    """What `ycbcr` or `scaled` would make of pixels, on the host, for one sample."""
+    """Apply `ycbcr` or `scaled` to the pixels of one sample, on the host."""
     native = NATIVE[pixels.dtype]
     x = ex.body_input(0, native)
     env: dict[Any, Any] = {x: pixels}
@@ -232,10 +232,10 @@ def converted(pixels: Array, is_ycbcr: bool, dtype: DType) -> Array:
 
 
 class Images:
-    """What a Decode node needs for all samples: headers, regions, and what to make of failures.
+    """Headers and regions of all samples of a Decode node, and how to handle failures.
 
-    `regions` [samples, 4] are (top, left, bottom, right) in upright pictures; None: all of them.
-    A header is None where it could not be read and failures are filled.
+    `regions` [samples, 4] are (top, left, bottom, right) in upright pictures; None means whole
+    pictures. A header is None if it could not be read and failures are filled.
     """
 
     def __init__(
@@ -251,25 +251,25 @@ class Images:
         self.sources = sources
         self.colour = colour
         self.fast_idct = fast_idct
-        self.failed = failed  # called with (sample, error) to go on with zeros; None: raise
+        self.failed = failed  # called with (sample, error), then zeros are used; None raises
         self.regions = regions
 
     def suits_gpu(self, dtype: DType) -> bool:
-        """Whether nvimgcodec's GPU decoders make the same of all samples as the CPU's."""
+        """Whether nvimgcodec's GPU decoders give the same results as its CPU decoders."""
         return all(
             h is not None and h.orientation == 1 and not h.is_cmyk and h.dtype is dtype
             for h in self.headers
         )
 
     def windowed(self, start: Array, size: Array) -> Images:
-        """The same images, of which only windows [samples, 2] inside of these regions are made."""
+        """The same images, reduced to windows [samples, 2] inside of the regions."""
         if self.regions is not None:
             start = start + self.regions[:, :2]
         regions = np.concatenate([start, start + size], axis=1).astype(np.int64)
         return Images(self.headers, self.sources, self.colour, self.fast_idct, self.failed, regions)
 
     def decode(self, sample: int, out: Array) -> None:
-        """One sample into its memory."""
+        """Decode one sample into `out`."""
         header = self.headers[sample]
         if header is None:
             out[...] = 0
@@ -284,10 +284,10 @@ class Images:
             out[...] = 0
 
     def held(self, sample: int, shape: tuple[int, ...], dtype: Any) -> int | None:
-        """The address of a decoded sample in memory of this thread, valid until its next one; None
-        if it takes more than decoding, or fails: then `decode` has to do it.
+        """Decode a sample into this thread's buffer; returns its address, valid until the next one.
 
-        Spares wrappers around memory of ours: 5 % of the time that a photo takes.
+        Returns None if the sample needs more than decoding, or fails: then use `decode`. This
+        avoids wrapping our memory for nvimgcodec, which takes 5 % of the time of a photo.
         """
         header = self.headers[sample]
         if header is None or header.orientation != 1 or header.is_cmyk:
@@ -308,8 +308,8 @@ class Images:
         return _own.address() if as_told else None
 
     def native(self, encoded: Array, shapes: Shapes, dtype: DType) -> Pictures | None:
-        """What a loop without the interpreter can decode; None if that is nothing. `encoded`:
-        addresses of the files, which the caller keeps."""
+        """The samples that the native loop can decode, or None if there are none. `encoded` are the
+        addresses of the files, which the caller keeps alive."""
         suits = self.colour in nvimgcodec_c.FORMATS and dtype is dt.uint8
         library = nvimgcodec_c.library(nvimgcodec) if nvimgcodec_c.is_enabled and suits else None
         lengths = self.headers.native_lengths()
@@ -338,7 +338,7 @@ class Images:
         out[...] = converted(pixels, is_ycbcr, dtype)
 
     def name(self, sample: int, header: Header | None = None) -> str:
-        """A sample in messages: its number, its file, its kind."""
+        """The name of a sample in messages: its number, file and format."""
         source = self.sources[sample]
         kind = f", {header.codec}" if header is not None else ""
         return f"sample {sample}{f' ({source}{kind})' if source or kind else ''}".replace(
@@ -352,7 +352,7 @@ def decode_sample(images: Images, sample: int, out: Array) -> None:
 
 
 # -- on a GPU ------------------------------------------------------------------------------------
-# Never run so far: there was no GPU (docs/gpu.md).
+# This has never run, because there was no GPU (docs/gpu.md).
 
 
 def on_gpu(

@@ -1,4 +1,4 @@
-"""Which way up an image is: the EXIF orientation in JPEG, PNG, TIFF and WebP files."""
+"""EXIF orientation: JPEG, PNG, TIFF and WebP files enter, orientations from 1 to 8 leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_ENTRIES = 4096
 
 
 def orientation_of(codec: str, data: bytes | memoryview) -> int:
-    """1 to 8 as EXIF counts; 1 where nothing is said, or nothing sensible."""
+    """The EXIF orientation, 1 to 8; 1 (upright) if there is none or it is invalid."""
     find = _FINDERS.get(codec)
     if find is None:
         return 1
@@ -26,7 +26,7 @@ def orientation_of(codec: str, data: bytes | memoryview) -> int:
 
 
 def orientation_in(block: memoryview) -> int:
-    """The same, of an EXIF block."""
+    """The EXIF orientation in an EXIF block, with 1 as the default."""
     try:
         found = _from_tiff(block)
     except (struct.error, IndexError):
@@ -35,14 +35,14 @@ def orientation_in(block: memoryview) -> int:
 
 
 def is_transposed(orientation: int) -> bool:
-    """Whether rows of the file are columns of the picture."""
+    """Whether rows of the stored picture are columns of the upright one."""
     return orientation >= 5
 
 
 def upright(
     stored: np.ndarray[tuple[int, ...], np.dtype[np.generic]], orientation: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    """The stored pixels as they are to be seen, as a view."""
+    """The stored pixels as an upright view."""
     if orientation in (3, 4, 6, 7):
         stored = stored[::-1]
     if orientation in (2, 3, 7, 8):
@@ -68,7 +68,7 @@ def stored_region(
 
 
 def _from_tiff(block: memoryview) -> int:
-    """The tag in the first directory of a TIFF structure, which EXIF blocks are, too."""
+    """The orientation tag in the first directory of a TIFF structure, such as an EXIF block."""
     order = {b"II": "<", b"MM": ">"}.get(bytes(block[:2]))
     if order is None:
         return 1

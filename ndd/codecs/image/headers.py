@@ -1,4 +1,4 @@
-"""What encoded images say of themselves: sizes, types, and how they are to be turned."""
+"""Image headers: encoded images enter, sizes, element types and orientations leave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import exif, jpeg, jpeg2000
 from .jpeg import JpegFrame
 from .nvimgcodec import get_max_pixels, nvimgcodec
 
-COLOURS = {  # colour specification and sample format of nvimgcodec, and channels
+COLOURS = {  # nvimgcodec's colour specification and sample format, and the number of channels
     "RGB": ("SRGB", "I_RGB", 3),
     "BGR": ("SRGB", "I_BGR", 3),
     "GRAY": ("GRAY", "I_Y", 1),
@@ -25,7 +25,7 @@ COLOURS = {  # colour specification and sample format of nvimgcodec, and channel
 
 
 class Header(NamedTuple):
-    """What is known of an encoded image before it is decoded."""
+    """The header of an encoded image."""
 
     codec: str
     height: int  # of the stored picture
@@ -33,15 +33,15 @@ class Header(NamedTuple):
     channels: int
     dtype: DType
     is_cmyk: bool
-    orientation: int  # 1: as stored; or how EXIF says to turn it
+    orientation: int  # as EXIF counts; 1 is upright
     data: Array
 
     def stream(self) -> Any:
-        """nvimgcodec's, which refers to `data`."""
+        """The CodeStream of nvimgcodec, which refers to `data`."""
         return nvimgcodec().CodeStream(self.data)
 
     def shape(self, colour: str) -> tuple[int, int, int]:
-        """Of the upright picture in a colour space."""
+        """The shape of the upright picture in a colour space."""
         channels = COLOURS[colour][2] or self.channels
         if exif.is_transposed(self.orientation):
             return self.width, self.height, channels
@@ -58,7 +58,7 @@ def read_by_library(data: Array, adjust_orientation: bool) -> Header:
         codec: str = stream.codec_name
         height, width, channels = stream.height, stream.width, stream.num_channels
         native = NATIVE.get(stream.dtype)
-        # the colour space of a header is asked only where it matters: that takes a microsecond
+        # Ask for the colour space only if it matters, because that takes a microsecond.
         is_cmyk = channels == 4 and stream.color_spec.name in ("CMYK", "YCCK")
     except Exception:
         start = bytes(data[:8])
@@ -69,7 +69,7 @@ def read_by_library(data: Array, adjust_orientation: bool) -> Header:
     if native is None:
         raise ValueError(f"a {codec} image of {np.dtype(stream.dtype)} is not supported")
     if height < 1 or width < 1 or channels < 1:
-        raise ValueError(f"the {codec} header tells a size of {height}x{width}x{channels}")
+        raise ValueError(f"the {codec} header gives a size of {height}x{width}x{channels}")
     _check_size(codec, height, width)
     if codec == "jpeg2k":
         problem = jpeg2000.problem_of(data.data)
@@ -82,14 +82,16 @@ def read_by_library(data: Array, adjust_orientation: bool) -> Header:
 def _check_size(codec: str, height: int, width: int) -> None:
     if height * width > get_max_pixels():
         raise ValueError(
-            f"the {codec} header tells {height}x{width} pixels, more than the limit of "
+            f"the {codec} header gives {height}x{width} pixels, more than the limit of "
             f"{get_max_pixels()}; ndd.decoders.set_max_pixels can raise it"
         )
 
 
 class Headers(Sequence["Header | None"]):
-    """Those of a batch. Of plain JPEG files only numbers are kept; a `Header` is made of them for
-    whoever asks. None stands for one that could not be read."""
+    """The headers of a batch; None stands for one that could not be read.
+
+    For plain JPEG files this keeps only numbers, and makes a `Header` from them on demand.
+    """
 
     def __init__(self, files: Node, adjust_orientation: bool) -> None:
         assert files.storage is not None
@@ -106,13 +108,13 @@ class Headers(Sequence["Header | None"]):
                 self._turns[s] = exif.orientation_in(self._data(s).data[begin:end])
 
     def unknown(self) -> list[int]:
-        """Samples that have to be read: those that are no plain JPEG files, or too large ones."""
+        """Samples that need `read`: those that are not plain JPEG files, or too large."""
         sizes = self._frames[:, JpegFrame.height] * self._frames[:, JpegFrame.width]
         found: list[int] = np.flatnonzero((sizes == 0) | (sizes > get_max_pixels())).tolist()
         return found
 
     def read(self, sample: int) -> None:
-        """Read one of these; a ValueError tells why it has no header."""
+        """Read the header of one of these samples; raises a ValueError if it has none."""
         self._others[sample] = None
         if not self._lengths[sample]:
             raise ValueError("there is no data")
@@ -144,12 +146,12 @@ class Headers(Sequence["Header | None"]):
         return (self[s] for s in range(len(self)))
 
     def dtypes(self) -> set[DType]:
-        """Element types of all that are known."""
+        """Element types of all images with a header."""
         found = {h.dtype for h in self._others.values() if h is not None}
         return found | {dt.uint8} if len(self._others) < len(self) else found
 
     def shapes(self, colour: str) -> Shapes:
-        """Of all images; one without a header is as large as the first that has one."""
+        """The shapes of all images; an image without a header gets the first known shape."""
         channels = COLOURS[colour][2]
         rows = self._frames[:, : JpegFrame.exif_begin].copy()
         if channels is not None:
@@ -164,7 +166,7 @@ class Headers(Sequence["Header | None"]):
         return Shapes(rows)
 
     def native_lengths(self) -> Array:
-        """Sizes of the files that are decoded as they are, without the interpreter; else 0."""
+        """Sizes of the files that the native loop can decode; 0 for all others."""
         lengths = np.where(self._turns == 1, self._lengths, 0)
         for s, header in self._others.items():
             plain = header is not None and header.codec == "jpeg" and header.orientation == 1

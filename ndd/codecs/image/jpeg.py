@@ -1,4 +1,4 @@
-"""Headers of JPEG files, without a library: half of what an image costs before it is decoded."""
+"""Reads JPEG headers without nvimgcodec, which halves the cost of an image before decoding."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _RST0, _EOI, _SOS, APP1 = 0xD0, 0xD9, 0xDA, 0xE1
 
 
 class JpegFrame(IntEnum):
-    """What a plain file says of its picture: columns of a row of numbers.
+    """Columns of the table of JPEG headers.
 
-    Plain is a file that is well-formed up to its pixels, of 8 bits and 1 or 3 channels. All numbers
-    are 0 for any other, so that nvimgcodec decides about it.
+    A plain file is well-formed up to its pixels and has 8 bits and 1 or 3 channels. The row of any
+    other file is 0, so that nvimgcodec decides about it.
     """
 
     height = 0
     width = 1
     channels = 2
-    exif_begin = 3  # of the TIFF structure in its EXIF block
-    exif_end = 4  # 0 if there is none
+    exif_begin = 3  # where the TIFF structure in the EXIF block begins
+    exif_end = 4  # 0 if there is no EXIF block
 
 
 def segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
-    """(marker, begin, end of its content) of all segments; the last is where the pixels begin,
-    unless something is wrong before."""
+    """(marker, begin and end of its content) of all segments, up to the start of the pixels or the
+    first error."""
     at, size = 2, len(data)
     while at + 4 <= size and data[at] == 0xFF:
         marker = data[at + 1]
@@ -39,7 +39,7 @@ def segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
             continue
         end = at + 2 + (data[at + 2] << 8 | data[at + 3])
         if marker < 0xC0 or _RST0 <= marker <= _EOI or end < at + 4 or end > size:
-            return  # has no content, or no place here
+            return  # a marker without content, or one that must not occur here
         yield marker, at + 4, end
         if marker == _SOS:
             return
@@ -47,13 +47,13 @@ def segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 def exif_in(data: memoryview, begin: int, end: int) -> memoryview | None:
-    """The TIFF structure in a segment, if that is an EXIF block."""
+    """The TIFF structure in a segment, or None if the segment is not an EXIF block."""
     return data[begin + 6 : end] if bytes(data[begin : begin + 6]) == b"Exif\0\0" else None
 
 
 def frames(addresses: Array, lengths: Array) -> Array:
-    """A `JpegFrame` of each file, by native code (cpu/native/jpeg_headers.py): in Python this
-    would be a tenth of what a batch costs before it is decoded."""
+    """A table of `JpegFrame` rows, one per file. Native code fills it: Python would take a tenth of
+    the time that a batch needs before decoding."""
     files = np.stack([addresses, lengths], axis=1)
     found = np.empty((len(files), len(JpegFrame)), np.int64)
     function("jpeg_frames")(address_of(files), len(files), address_of(found))

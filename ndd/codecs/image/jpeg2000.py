@@ -1,10 +1,10 @@
-"""Whether the main header of a JPEG 2000 file is sound.
+"""Checks the main header of a JPEG 2000 file: its bytes enter, a problem or None leaves.
 
-NOTE [JP2 headers are checked here] When OpenJPEG, inside nvimgcodec 0.9, refuses the main header of
+NOTE [JP2 headers are checked here] When OpenJPEG, inside nvimgcodec 0.9, rejects the main header of
 a JP2 file, it writes through a pointer that its caller (OpenCV) seems not to have initialised:
 valgrind finds an invalid write in opj_jp2_read_header, and mutated files crashed the process some
-calls later. So such a header must be refused before. Raw codestreams, without JP2 boxes, take
-another way there, which writes nothing.
+calls later. So we reject such headers first. For raw codestreams, without JP2 boxes, OpenJPEG
+takes another path, which writes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_COMPONENTS = 16384
 
 
 def problem_of(data: memoryview) -> str | None:
-    """What is wrong with a JP2 file's main header; None if nothing is, or it has no boxes."""
+    """The problem of a JP2 file's main header; None if it is sound, or if the file has no boxes."""
     if bytes(data[:4]) == _SOC_SIZ:
         return None
     try:
@@ -123,7 +123,7 @@ class _Header:
         self.qcd(self._component(body))
 
     def _component(self, body: memoryview) -> memoryview:
-        """What follows the number of a component."""
+        """The bytes after the number of a component."""
         wide = self.components > 256
         (number,) = struct.unpack_from(">H" if wide else ">B", body)
         _require(number < self.components, f"component {number} of {self.components}")

@@ -1,4 +1,4 @@
-"""nvimgcodec, imported on first use, and the limit on the pictures that are read with it."""
+"""Imports nvimgcodec on first use, makes its decoders, and limits the size of images."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-# A header may promise more pixels than any memory holds. As many as an 16384×16384 image.
+# A damaged header may claim more pixels than any memory holds. 2**28 is 16384×16384.
 _max_pixels = int(os.environ.get("NDD_MAX_PIXELS", 1 << 28))
 
 
 def get_max_pixels() -> int:
-    """How many pixels (height × width) an image may have to be decoded."""
+    """The largest number of pixels (height × width) that an image may have."""
     return _max_pixels
 
 
 def set_max_pixels(pixels: int) -> None:
-    """Refuse images of more pixels than this; the default is 2**28, or NDD_MAX_PIXELS."""
+    """Reject images with more pixels than this; the default is 2**28, or NDD_MAX_PIXELS."""
     global _max_pixels
     if not isinstance(pixels, (int, np.integer)) or isinstance(pixels, bool) or pixels < 1:
         raise ValueError(f"set_max_pixels: a positive integer is needed, got {pixels!r}")
@@ -33,10 +33,10 @@ _nvimgcodec: Any = None
 
 
 def nvimgcodec() -> Any:
-    """The library, imported on first use; what it and its OpenCV would log is not printed.
+    """The library, imported on first use, with its log and the log of its OpenCV switched off.
 
-    Its decoders report failures only there. The C libraries inside (libpng, libtiff, libjpeg) still
-    print a line on stderr for some corrupt files.
+    Its decoders report the reasons of failures only in that log. The C libraries inside (libpng,
+    libtiff, libjpeg) still print a line on stderr for some corrupt files.
     """
     global _nvimgcodec
     if _nvimgcodec is None:
@@ -57,8 +57,10 @@ def nvimgcodec() -> Any:
 
 @contextmanager
 def without_notes() -> Iterator[None]:
-    """Its parts for GPUs complain, on the process's stderr, of libraries that they alone need;
-    `python -m ndd info` tells what is missing. All else that is printed meanwhile comes after."""
+    """Suppress complaints of nvimgcodec's GPU parts on stderr about libraries that only they need.
+
+    `python -m ndd info` lists what is missing. Other output is held back and printed at the end.
+    """
     import tempfile
 
     try:
@@ -92,7 +94,7 @@ def _load() -> Any:
             "pip install nvidia-nvimgcodec-cu12"
         ) from error
     if is_first:
-        # so that both have read their variables: they do when they log for the first time
+        # nvimgcodec and OpenCV read these variables when they first log, so make them log now.
         broken = np.frombuffer(b"P6 9 9 255\n", np.uint8)
         new_decoder(library, False).decode(library.CodeStream(broken))
     return library
@@ -103,6 +105,6 @@ def new_decoder(library: Any, fast_idct: bool) -> Any:
         device_id=library.NVIMGCODEC_DEVICE_CPU_ONLY,
         max_num_cpu_threads=1,
         backends=[library.Backend(library.BackendKind.CPU_ONLY)],
-        # smooth chroma, whatever `jpeg_fancy_upsampling` says: so does upstream on the CPU
+        # On the CPU, upstream smooths chroma whatever `jpeg_fancy_upsampling` says.
         options=f":fancy_upsampling=1 :fast_idct={int(fast_idct)}",
     )
