@@ -77,7 +77,7 @@ class Process:
         return self._answer()
 
     def run(self, batches: int, work: float = 0.0) -> dict[str, float]:
-        """Seconds that `batches` batches of a running loop take, and seconds of waiting for them."""
+        """Seconds that `batches` batches of a running loop take, and seconds spent waiting."""
         return self.ask(lead=self.contestant.ahead, batches=batches, work=work)
 
     @property

@@ -23,7 +23,7 @@ VERSION = 1  # increment it if pictures change
 
 
 def folder() -> Path:
-    """Where data sets are kept between runs."""
+    """The folder that keeps data sets between runs."""
     return Path(os.environ.get("NDD_BENCH_DIR") or Path(tempfile.gettempdir()) / "ndd-bench")
 
 

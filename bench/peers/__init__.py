@@ -1,4 +1,4 @@
-"""The contestants: each loop is a generator of batches, and it runs in a process of its own."""
+"""The contestants: each loop is a generator of batches, and it runs in its own process."""
 
 from __future__ import annotations
 
