@@ -1,7 +1,7 @@
-"""`python -m bench`: all workloads; `python -m bench eval train` some; `--quick` a short version.
+"""`python -m bench` runs all workloads, `python -m bench eval train` runs two of them.
 
-`python -m bench soak --minutes 10` watches the memory; `constants` and `tabulate` are the
-measurements behind tuned constants. None of these three is part of a run without names.
+`--quick` runs a short version. `python -m bench soak --minutes 10` watches the memory; `constants`
+and `tabulate` are the measurements behind tuned constants. These three run only if named.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-# Before anything that loads OpenMP: idle threads must not spin while others are timed.
+# Set before anything loads OpenMP: idle threads must not spin while others are timed.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
@@ -55,9 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", help=", ".join([*WORKLOADS, "soak", *TUNING]))
     parser.add_argument("--quick", action="store_true", help="few peers, short rounds, no record")
-    parser.add_argument("--rounds", type=int, help="7 (eval, train: twice as many), --quick: 3")
+    parser.add_argument("--rounds", type=int, help="7 (eval, train: twice as many), 3 with --quick")
     parser.add_argument("--peers", default="", help="parts of names: 'opencv,fused decode'")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of `soak`")
+    parser.add_argument("--minutes", type=float, default=10.0, help="duration of `soak`")
     parser.add_argument("--output", type=Path, default=Path("bench-report"), help="folder")
     parser.add_argument("--no-record", action="store_true", help="leave bench/results.csv alone")
     chosen = parser.parse_args(arguments)
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         part = soak.main(chosen.minutes) if name == "soak" else WORKLOADS[name](settings)
         rows += part
-        report.write(rows, chosen.output)  # each time: a run that is broken off leaves what it has
+        report.write(rows, chosen.output)  # each time, so that an interrupted run leaves a report
         if not (chosen.quick or chosen.no_record):
             harness.record(part)
             table.renew()

@@ -1,7 +1,8 @@
-"""What each op call of the ResNet-50 train loop costs its caller: share of the batch's time.
+"""Measures what each op call of the ResNet-50 train loop costs its caller, as a share of the batch.
 
-CPU time of the calling thread: in eager mode the executor begins while calls are still being made,
-and a call may wait for the interpreter while that one gets a kernel ready, which costs nobody time.
+It counts CPU time of the calling thread: in eager mode the executor starts while calls are still
+being made, and a call may wait for the GIL while the executor prepares a kernel. Such a wait delays
+nobody.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main(batches: int = BATCHES) -> list[Row]:
         return result
 
     ends: list[float] = []
-    # not in advance: then the calls would be made by another thread, and cost nobody here anything
+    # no prefetching: another thread would make the calls, and this thread would not pay for them
     epoch = reader.next_epoch(batch_size=BATCH, prefetch=0)
     for _ in range(LEAD + batches):
         jpegs, labels = next(epoch)

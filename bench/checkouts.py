@@ -1,8 +1,8 @@
-"""`python -m bench.checkouts OTHER`: this checkout beside another one, in turns, in one table.
+"""`python -m bench.checkouts OTHER` compares this checkout with another one, in turns, in a table.
 
-For changes that must not cost time: every workload runs in a process of each checkout, which are
-measured alternately. A ratio above 1 means that this checkout is slower. Spreads are those of the
-samples of each side, so a ratio within them says nothing.
+It is for changes that must not cost time: every workload runs in one process per checkout, and the
+two are measured alternately. A ratio above 1 means that this checkout is slower. A ratio within the
+spreads of the two sides means nothing.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Side:
 
 
 def compared(other: Path, program: str, rounds: int) -> tuple[list[float], list[float]]:
-    """Samples of this checkout and of the other one, in turns."""
+    """Samples of this checkout and of the other one, taken in turns."""
     with ExitStack() as stack:
         sides = [stack.enter_context(Side(path, program)) for path in (HERE, other)]
         samples: tuple[list[float], list[float]] = ([], [])
@@ -161,7 +161,7 @@ def compared(other: Path, program: str, rounds: int) -> tuple[list[float], list[
 
 
 def spread(samples: list[float]) -> float:
-    """How far apart the middle half of the samples lies, in relation to the median."""
+    """The range of the middle half of the samples, relative to the median."""
     ordered = sorted(samples)
     quarter = len(ordered) // 4
     return (ordered[-1 - quarter] - ordered[quarter]) / median(ordered)

@@ -1,9 +1,9 @@
 """The measurements behind the tuned constants of fusion/run/executor.py and fusion/plan/keep.py.
 
 `python -m bench constants` runs all of them, `python -m bench.constants window` one. Variants of a
-constant are timed in turn, the order rotated every round, and medians are compared: on a busy
-machine only the ratios within one table mean something. What needs one thread only is measured in
-its CPU time. (kernels/cpu/render.py: see bench/tabulate.py.)
+constant take turns, in an order that rotates every round, and medians are compared: on a busy
+machine only the ratios within one table mean something. Work on a single thread is measured in CPU
+time. bench/tabulate.py measures the constants of kernels/cpu/render.py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def forget_plans() -> None:
 
 
 def chain(x: Any, between: Callable[[], None]) -> Any:
-    """Six calls."""
+    """Make six op calls, and call `between` after each."""
     steps: Sequence[Callable[[Any], Any]] = (
         lambda v: ndd.flip(v, horizontal=1),
         lambda v: ndd.brightness_contrast(v, brightness=1.1, contrast=0.9),
@@ -72,14 +72,14 @@ def chain(x: Any, between: Callable[[], None]) -> Any:
 
 
 def spin(seconds: float) -> None:
-    """The caller's own Python code: it holds the GIL."""
+    """Stand in for the caller's own Python code, which holds the GIL."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
 
 
 def window() -> None:
-    """A shorter window starts earlier beside the caller's work, but cuts programs into pieces."""
+    """A shorter window starts work earlier, beside the caller's, but cuts programs into pieces."""
     images = np.random.default_rng(0).integers(0, 256, (8, 224, 224, 3), dtype=np.uint8)
     batch = ndd.batch(list(images), layout="HWC")
     before = executor.WINDOW_SECONDS
@@ -198,7 +198,7 @@ print(times[0], median(times[1:]))
 def groups() -> None:
     """Longer groups move fewer bytes, but compile more than proportionally longer."""
     limits = (16, 32, 64, 128, 256, 512)
-    steps = 384  # every third one is two calls
+    steps = 384  # every third step is two calls
     print(f"\na chain of {steps * 4 // 3} calls in kernels of at most so many operations:")
     runs: dict[int, list[list[float]]] = {n: [] for n in limits}
     for _ in range(3):
@@ -248,7 +248,7 @@ def recompute() -> None:
 
 
 def _two_ways(run: Callable[[int], None]) -> tuple[str, list[float]]:
-    """Times of `run` with RECOMPUTE_COST 0 and without a limit; both sets of plans stay known."""
+    """Times of `run` if values are stored, and if they are recomputed; both keep their plans."""
     records: dict[int, dict[Any, Any]] = {}
     limits = (-1, 10**9)
 

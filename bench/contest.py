@@ -1,4 +1,4 @@
-"""Contestants in processes of their own, measured in turn: A B C, B C A, …"""
+"""Runs contestants in separate processes and measures them in turn: A B C, B C A, …"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Missing(Exception):
 
 @dataclass
 class Process:
-    """A contestant that waits for orders."""
+    """The process of a contestant, which waits for orders."""
 
     contestant: Contestant
     job: Job
@@ -54,7 +54,7 @@ class Process:
         return self
 
     def wait(self) -> None:
-        """Until the first batch is there."""
+        """Wait until the first batch is there."""
         self.facts = self._answer()
         if "missing" in self.facts:
             raise Missing(self.facts["missing"])
@@ -77,7 +77,7 @@ class Process:
         return self._answer()
 
     def run(self, batches: int, work: float = 0.0) -> dict[str, float]:
-        """Seconds of so many batches of a loop under way, and of waiting for them."""
+        """Seconds that `batches` batches of a running loop take, and seconds spent waiting."""
         return self.ask(lead=self.contestant.ahead, batches=batches, work=work)
 
     @property
@@ -85,7 +85,7 @@ class Process:
         return self._process.pid
 
     def _tell(self, line: str) -> None:
-        with suppress(BrokenPipeError):  # it has ended: why is seen when its answer is read
+        with suppress(BrokenPipeError):  # it has ended; reading its answer shows why
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
@@ -103,7 +103,7 @@ class Process:
 
 
 def ffmpeg(contestant: Contestant) -> dict[str, str]:
-    """SPDL wants the system's FFmpeg; where there is none, that of PyAV, under its usual names."""
+    """SPDL needs the system's FFmpeg; without one, link PyAV's libraries under the usual names."""
     if contestant.module != "spdl_pipeline" or find_library("avutil"):
         return {}
     try:
@@ -121,7 +121,7 @@ def ffmpeg(contestant: Contestant) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that is taken of every contestant in every round."""
+    """A number that is measured for every contestant in every round."""
 
     workload: str
     take: Callable[[Process], float]
@@ -130,7 +130,7 @@ class Measure:
 
 @dataclass
 class Result:
-    """A contest's rows and what else the processes told."""
+    """The rows of a contest, and all else that the processes reported."""
 
     rows: list[Row]
     facts: dict[str, dict[str, Any]]
@@ -142,7 +142,7 @@ class Result:
 
 
 def seconds_per_image(images: int) -> Callable[[Process], float]:
-    """Time a loop of about so many images."""
+    """A function that times a loop of about `images` images."""
 
     def take(process: Process) -> float:
         size = process.job.batch
@@ -158,7 +158,7 @@ def contest(
     rounds: int,
     *measures: Measure,
 ) -> Result:
-    """Take all measures of all contestants, in turn; `job`: one for all or one for each name."""
+    """Take all measures of all contestants, in turn; `job`: one for all, or one per name."""
     facts: dict[str, dict[str, Any]] = {}
     missing: dict[str, str] = {}
     processes: dict[str, Process] = {}
@@ -166,7 +166,7 @@ def contest(
         for name, contestant in contestants.items():
             own = job[name] if isinstance(job, Mapping) else job
             processes[name] = stack.enter_context(Process(contestant, own))
-        for name, process in list(processes.items()):  # they start side by side
+        for name, process in list(processes.items()):  # they start in parallel
             try:
                 process.wait()
                 facts[name] = process.facts
@@ -177,7 +177,7 @@ def contest(
         rows = _rounds(processes, rounds, measures, missing)
         memory = {}
         for name, process in processes.items():
-            with suppress(Missing):  # ended meanwhile; its times are taken
+            with suppress(Missing):  # it has ended, but its times are already taken
                 memory[name] = process.ask(memory=1)["peak"]
     return Result(rows, facts, memory, missing)
 
@@ -188,7 +188,7 @@ def _rounds(
     measures: tuple[Measure, ...],
     missing: dict[str, str],
 ) -> list[Row]:
-    """Rows of those who come to the end; who fails leaves `processes`."""
+    """Rows of the contestants that finish; one that fails is removed from `processes`."""
     keys = list(product(measures, processes))
     samples: dict[Any, list[float]] = {key: [] for key in keys}
     busy = dict.fromkeys(keys, False)

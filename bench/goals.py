@@ -1,4 +1,4 @@
-"""What must show: claims as ratios of one run, each met, not met or not measured."""
+"""Our claims, as ratios within one run: each is met, not met or not measured."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Goal:
 
 
 class Table:
-    """Rows by the beginning of their workload's name."""
+    """Rows, looked up by the beginning of their workload's name."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.rows = list(rows)
@@ -51,7 +51,7 @@ class Table:
 
 
 def goals(rows: Iterable[Row]) -> list[Goal]:
-    """Every claim of the issue, from the rows of one run."""
+    """Test every claim with the rows of one run."""
     table = Table(rows)
     return [_goal(claim, test, table) for claim, test in _CLAIMS.items()]
 
@@ -81,7 +81,7 @@ def _faster(workload: str, than: tuple[str, ...], factor: float) -> Test:
 
 
 def _ahead(workload: str) -> Test:
-    """We are faster than everybody who does the same."""
+    """We are faster than every peer that does the same work."""
 
     def test(table: Table) -> tuple[str, bool]:
         peers = [
@@ -96,7 +96,7 @@ def _ahead(workload: str) -> Test:
 
 
 def _alike(workload: str) -> Test:
-    """Eager, deferred and capture within 5 %."""
+    """The times of eager, deferred and capture are within 5 %."""
 
     def test(table: Table) -> tuple[str, bool]:
         factors = {n: table.faster(workload, "ndd", n) for n in OURS[1:]}
@@ -108,7 +108,7 @@ def _alike(workload: str) -> Test:
 
 
 def _no_more(workload: str) -> Test:
-    """Not above the oracle."""
+    """We use no more than the oracle."""
 
     def test(table: Table) -> tuple[str, bool]:
         ours, theirs = (table.one(workload, n).value for n in ("ndd", "oracle dynamic"))

@@ -1,4 +1,4 @@
-"""Interleaved timing of several contestants, rows of results and where they are kept."""
+"""Times contestants in turn, and keeps the results as rows of a CSV file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ import psutil
 RESULTS = Path(__file__).with_name("results.csv")
 MIN_SAMPLE_SECONDS = 0.25
 ROUNDS = 7
-ATTEMPTS = 3  # at a sample that nobody disturbs
-SETTLE_SECONDS = 5.0  # at most until all is quiet
+ATTEMPTS = 3  # to take a sample that no other process disturbs
+SETTLE_SECONDS = 5.0  # longest wait for an idle machine
 COLUMNS = ("date", "commit", "machine", "workload", "name", "value", "unit", "spread", "busy")
 PACKAGES = (
     "ndd-fusion", "numpy", "numba", "nvidia-nvimgcodec-cu12", "nvidia-dali-cuda120", "torch",
@@ -41,8 +41,8 @@ class Row:
     value: float
     unit: str = "s"
     spread: float = 0.0  # (max - min) / median over rounds
-    busy: bool = False  # another process took more than a tenth of a core meanwhile
-    samples: list[float] = field(default_factory=list)  # one for each round
+    busy: bool = False  # other processes used more than a tenth of a core
+    samples: list[float] = field(default_factory=list)  # one per round
 
     @classmethod
     def of(
@@ -55,7 +55,7 @@ class Row:
 
 
 def ratio(a: Row, b: Row) -> float:
-    """How many times faster `a` is than `b`: round by round, as the machine's speed drifts."""
+    """How many times faster `a` is than `b`: round by round, because the machine's speed drifts."""
     if len(a.samples) == len(b.samples) > 0:
         return median(y / x for x, y in zip(a.samples, b.samples))
     return b.value / a.value
@@ -82,7 +82,7 @@ def compare(
     rounds: int = ROUNDS,
     divide: int = 1,
 ) -> list[Row]:
-    """Time all contestants in turn; `divide`: things that one call does."""
+    """Time all contestants in turn; `divide` is the number of items that one call handles."""
     calls = {name: calibrate(fn) for name, fn in contestants.items()}
     times: dict[str, list[float]] = {name: [] for name in contestants}
     busy = dict.fromkeys(contestants, False)
@@ -104,7 +104,7 @@ def _seconds(fn: Callable[[], object], calls: int) -> float:
 
 
 def undisturbed(take: Callable[[], float], process: int) -> tuple[float, bool]:
-    """A sample, taken again if others used the machine meanwhile, and whether they still did."""
+    """A sample, retaken if other processes used the machine, and whether they did until the end."""
     for _ in range(ATTEMPTS):
         _settle()
         before = _cpu_seconds(process)
@@ -117,26 +117,28 @@ def undisturbed(take: Callable[[], float], process: int) -> tuple[float, bool]:
 
 
 def _settle() -> None:
-    """Wait until nobody computes: who was measured last may be making batches that nobody will ask
-    for soon (SPDL up to 16 of them), at the expense of whoever comes next, which is always the
-    same one."""
+    """Wait until the machine is idle.
+
+    The contestant measured last may still be making batches in advance (SPDL up to 16 of them), at
+    the expense of the next contestant, which is always the same one.
+    """
     deadline = time.perf_counter() + SETTLE_SECONDS
     used = _used_seconds()
     while time.perf_counter() < deadline:
         time.sleep(0.1)
         before, used = used, _used_seconds()
-        if used - before <= 0.01:  # what the system counts in
+        if used - before <= 0.01:  # the resolution of the system's counters
             return
 
 
 def _used_seconds() -> float:
-    """CPU time of everybody, other virtual machines included."""
+    """CPU time of all processes, other virtual machines included."""
     total = psutil.cpu_times()
     return float(total.user + total.system + total.nice + total.steal)
 
 
 def _cpu_seconds(process: int) -> tuple[float, float]:
-    """The time, and the CPU time of everybody but `process` and its children."""
+    """Wall time, and the CPU time of all processes except `process` and its children."""
     used = _used_seconds()
     root = psutil.Process(process)
     for p in (root, *root.children(recursive=True)):
@@ -158,7 +160,7 @@ def show(rows: list[Row], base: str, unit: float = 1e3, name: str = "ms") -> Non
 
 
 def machine() -> str:
-    """What the times were taken on."""
+    """The machine on which times are taken."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -168,7 +170,7 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of us and of the peers that are installed."""
+    """Versions of Python, of our package and of the peers."""
     found = {"Python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -179,7 +181,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit that was measured, with a + where files were changed since."""
+    """The commit that was measured, with a + if files have changed since."""
     git = ["git", "-C", str(RESULTS.parent)]
     head = [*git, "rev-parse", "--short", "HEAD"]
     name = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()

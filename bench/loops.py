@@ -15,28 +15,28 @@ from .contest import Measure, Missing, Process, Result, contest, seconds_per_ima
 from .harness import Row, rotated, show
 from .peers import Contestant, Job
 
-# What `--quick` keeps of the peers.
+# Peers that `--quick` keeps.
 QUICK = (
     "ndd", "oracle dynamic", "oracle dynamic, fused decode", "torchvision + DataLoader",
     "OpenCV + threads", "decode only: simplejpeg", "simplejpeg",
 )  # fmt: skip
 SCALED = ("ndd", "oracle dynamic", "OpenCV + threads")
 CONSUMER_SECONDS = 0.020
-# Pixels a side: files and batch size; the decoded batch of the last is 400 MB.
+# Pixels per side: (files, batch size). A decoded batch of the last entry has 400 MB.
 SIZES = {64: (256, 64), 128: (256, 64), 256: (256, 64), 512: (128, 64), 1024: (32, 32),
          2048: (8, 8), 4096: (4, 8)}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how much."""
+    """Options of a run: its length and its contestants."""
 
     rounds: int = 7
     quick: bool = False
     peers: tuple[str, ...] = ()  # parts of names; () for all
 
     def of(self, contestants: Mapping[str, Contestant]) -> dict[str, Contestant]:
-        """Those who take part: we and the oracle always do."""
+        """The contestants that take part; ours and the oracle's always do."""
         return {
             n: c
             for n, c in contestants.items()
@@ -46,12 +46,12 @@ class Settings:
 
     @property
     def loop_rounds(self) -> int:
-        """Of the loops that most claims are about: one round more or less must not decide them."""
+        """Rounds of the loops that most claims are about; no single round must decide a claim."""
         return self.rounds if self.quick else 2 * self.rounds
 
     @property
     def images(self) -> int:
-        """Per sample; 512 take at least 0.3 s."""
+        """Images per timed sample; 512 take at least 0.3 s."""
         return 256 if self.quick else 512
 
 
@@ -69,16 +69,16 @@ def evaluate(settings: Settings) -> list[Row]:
 
 
 def train(settings: Settings) -> list[Row]:
-    # other crops: the mean of 64 of them scatters by 0.1
+    # crops are random: the mean of 64 of them scatters by 0.1
     return _loop("ResNet-50 train", peers.TRAIN, settings, mean=0.4, deviation=0.1)
 
 
 def ssl(settings: Settings) -> list[Row]:
-    """On decoded 224×224 images; with a blur as soon as we have one."""
+    """Augment decoded 224×224 images, with a blur if ndd has one."""
     blur = hasattr(ndd, "gaussian_blur")
     job = Job([], images=str(photos.small_images()), blur=blur)
     name = f"SSL: colour twist, {'blur, ' if blur else ''}flip, normalise"
-    # a blend in RGB or in HSV, the mean of the image or grey as centre: similar, not equal
+    # peers blend in RGB or HSV, around the mean of the image or grey: similar, not equal
     return _timed(name, settings.of(peers.SSL), job, settings, mean=0.3, deviation=0.25)
 
 
@@ -96,7 +96,7 @@ def _timed(
     deviation: float = 0.0,
     is_loop: bool = False,
 ) -> list[Row]:
-    """Milliseconds per image of everybody who does the same as we do."""
+    """Time per image of every contestant that does the same work as we do."""
     print(f"\n{name}: {', '.join(who)}", flush=True)
     workload = f"{name}, {job.threads} threads, batch {job.batch}"
     measure = Measure(workload, seconds_per_image(settings.images))
@@ -118,7 +118,7 @@ def _timed(
 
 
 def disagreements(result: Result, mean: float, deviation: float) -> dict[str, str]:
-    """Who gives batches unlike those of most: shape, type, order, mean, standard deviation."""
+    """Contestants whose batches differ in shape, type, memory order, mean or deviation, and why."""
     facts = {n: f for n, f in result.facts.items() if "shape" in f}
     if not facts:
         return {}
@@ -135,12 +135,12 @@ def disagreements(result: Result, mean: float, deviation: float) -> dict[str, st
 
 
 def _usual(facts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The oracle's batch; without it, ours."""
+    """The batch to compare with: the oracle's or, without it, ours."""
     return next(facts[n] for n in ("oracle dynamic", "ndd", *facts) if n in facts)
 
 
 def threads(settings: Settings) -> list[Row]:
-    """1 and 2 threads, of the same rounds."""
+    """Compare 1 with 2 threads, in the same rounds."""
     rows: list[Row] = []
     files = photos.photos()
     for name, who in (("eval", peers.EVAL), ("train", peers.TRAIN)):
@@ -178,10 +178,10 @@ def _scaled(job: Job, settings: Settings, measure: Measure) -> list[Row]:
 
 
 def stall(settings: Settings) -> list[Row]:
-    """How much of the time a consumer of 20 ms per batch waits for data.
+    """Share of its time that a consumer of 20 ms per batch waits for data.
 
-    A batch of 8 can be made in that time on two cores, one of 64 cannot; beside it stands the
-    time that a batch takes when nobody works in between.
+    Two cores can make a batch of 8 in that time, but not one of 64. We also report the time of a
+    batch without a consumer.
     """
     rows: list[Row] = []
     who = {n: c for n, c in settings.of(peers.EVAL).items() if not n.startswith("decode only")}
@@ -206,7 +206,7 @@ def stall(settings: Settings) -> list[Row]:
 
 
 def first_batch(settings: Settings) -> list[Row]:
-    """From the start of the interpreter to the first batch, without the import of torch."""
+    """Time from the start of the interpreter to the first batch, without the import of torch."""
     who: dict[str, tuple[Contestant, str]] = {
         f"ndd, {cache} kernel cache": (peers.TRAIN["ndd"], cache) for cache in ("empty", "warm")
     }

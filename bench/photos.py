@@ -1,8 +1,8 @@
-"""The data sets: JPEG files that cost as much to decode as photos do, made once and kept.
+"""Makes data sets once and keeps them: JPEG files that cost as much to decode as photos do.
 
 A picture is a pile of ellipses of all sizes (edges), each with its own strength of 1/f noise
-(texture), a little blur and sensor noise: the statistics that photos have. At quality 95 and
-~400×500 pixels a file has ~110 KB, and every libjpeg-turbo takes ~1.25 ms of a core for it.
+(texture), with a little blur and sensor noise. So it has the statistics of a photo: at quality 95
+and ~400×500 pixels a file has ~110 KB, and libjpeg-turbo takes ~1.25 ms of a core to decode it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 QUALITY = 95
 COUNT = 512
 ELLIPSES = 120
-TEXTURE = 60.0  # of 255: with it a file has 110 KB at quality 95
-VERSION = 1  # another one for other pictures
+TEXTURE = 60.0  # out of 255; gives files of 110 KB at quality 95
+VERSION = 1  # increment it if pictures change
 
 
 def folder() -> Path:
-    """Where data sets are kept between runs."""
+    """The folder that keeps data sets between runs."""
     return Path(os.environ.get("NDD_BENCH_DIR") or Path(tempfile.gettempdir()) / "ndd-bench")
 
 
@@ -97,8 +97,8 @@ def picture(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
         cv2.ellipse(strength, centre, axes, angle, 0, 360, float(rng.uniform(0.1, 1)), -1)
     image += (_pink(rng, height, width) * strength * TEXTURE)[..., None]
     image += np.stack([_pink(rng, height, width) for _ in range(3)], -1) * 5
-    image = cv2.GaussianBlur(image, (0, 0), 0.6)  # of a lens
-    image += rng.normal(0, 2.5, (height, width, 1)) + rng.normal(0, 1, image.shape)  # of a sensor
+    image = cv2.GaussianBlur(image, (0, 0), 0.6)  # as by a lens
+    image += rng.normal(0, 2.5, (height, width, 1)) + rng.normal(0, 1, image.shape)  # sensor noise
     return np.clip(image, 0, 255).astype(np.uint8)
 
 

@@ -1,6 +1,6 @@
 """A pointwise chain: u8 (or f32) → ×a+b, clip, gamma, normalise → f16, on 64×224×224×3.
 
-And a chain without transcendental functions beside a copy that moves the same bytes.
+It also times a chain without transcendental functions against a copy that moves the same bytes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def contestants(images: np.ndarray, threads: int) -> dict[str, Callable[[], obje
 
 
 def linear_chain(x: object) -> object:
-    """Multiply-adds and a clip only: bound by memory."""
+    """Only multiply-adds and a clip, so that memory is the bottleneck."""
     v = x * 1.5 + 2.0
     v = ndd.math.clamp(v * 0.5 - 1.0, 0.0, 1.0)
     return (v - MEAN) * (1 / STD)

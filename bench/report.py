@@ -1,4 +1,4 @@
-"""What a run leaves behind: report.md with all tables, rows.csv and plots (PNG and SVG)."""
+"""Writes the report of a run: report.md with all tables, rows.csv and plots (PNG and SVG)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def markdown(rows: Sequence[Row], plots: Iterable[str] = ()) -> str:
         f"× is how many times faster than the oracle, round by round. "
         f"Rows with * were taken while other processes used the machine.",
         "Versions: " + ", ".join(f"{n} {v}" for n, v in versions().items()) + ".",
-        "## What must show",
+        "## Claims",
         goal_table(rows),
         "Ratios are claims for this machine and this run; absolute times are only reported.",
     ]
@@ -45,7 +45,7 @@ def markdown(rows: Sequence[Row], plots: Iterable[str] = ()) -> str:
 
 
 def goal_table(rows: Sequence[Row]) -> str:
-    """What was measured first."""
+    """The table of claims; those that were measured come first."""
     found = sorted(goals(rows), key=lambda g: g.met is None)
     lines = ["| goal | measured | |", "|---|---|---|"]
     lines += [f"| {g.claim} | {g.measured} | {g.verdict} |" for g in found]
@@ -82,11 +82,11 @@ def grouped(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[str]:
-    """Bars of every loop, lines of what was scaled; names of the PNG files."""
+    """Plot bars for every loop and lines for scaled workloads; returns the PNG file names."""
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "ndd"  # the same picture is the same file
+    matplotlib.rcParams["svg.hashsalt"] = "ndd"  # equal plots give equal files
     import matplotlib.pyplot as plt
 
     names: list[str] = []
@@ -123,7 +123,7 @@ def _bars(plt: object, workload: str, rows: Sequence[Row]) -> object:
 
 
 def _scale(workload: str) -> re.Match[str] | None:
-    """`batch 64, …` or `images 512×512, …`."""
+    """Match a scaled workload: `batch 64, …` or `images 512×512, …`."""
     return re.match(r"(batch|images) (\d+)", workload)
 
 

@@ -37,7 +37,7 @@ def photos(count: int = COUNT) -> list[np.ndarray]:
 
 
 def libraries() -> dict[str, tuple[Any, Any]]:
-    """Us and the oracle: the same programs, each in a context of one thread."""
+    """Our library and the oracle, each with a context of one thread."""
     found = {"ndd": (ndd, ndd.EvalContext(num_threads=1))}
     dali = optional("nvidia.dali.experimental.dynamic")
     if dali is not None:
@@ -124,7 +124,7 @@ def warps(rounds: int) -> list[Row]:
 
 
 def torch_warps(images: list[np.ndarray], angle: float) -> Runs:
-    """grid_sample and kornia, on batches of floats, as that is what they take."""
+    """grid_sample and kornia, on batches of floats, the only type they take."""
     torch, kornia = optional("torch"), optional("kornia.geometry.transform")
     if torch is None:
         return {}

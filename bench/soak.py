@@ -1,4 +1,4 @@
-"""The ResNet-50 train loop for minutes: does its memory grow?"""
+"""Runs the ResNet-50 train loop for minutes and measures whether its memory grows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .contest import Process
 from .harness import Row
 from .peers import Job
 
-WARM_SHARE = 0.2  # of the time: pools and caches fill
+WARM_SHARE = 0.2  # of the time, while pools and caches fill
 
 
 def main(minutes: float, name: str = "ndd") -> list[Row]:

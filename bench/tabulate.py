@@ -1,4 +1,4 @@
-"""When a table of 256 entries beats computing: `TABLE_MIN_COST` and `TABLE_MIN_ELEMENTS`.
+"""Measures when a table of 256 entries pays: `TABLE_MIN_COST` and `TABLE_MIN_ELEMENTS`.
 
 Prints ns per element of a u8 → f32 chain of growing length, computed and looked up, and the number
 of elements at which filling the table has paid off.
@@ -38,7 +38,7 @@ def chain(length: int, gamma: bool) -> KernelSpec:
 
 
 def compiled(spec: KernelSpec, table: bool) -> cpu_runtime.CpuKernel:
-    """The kernel, with or without the table whatever the number of elements."""
+    """The kernel, with or without the table, regardless of the number of elements."""
     before, cpu.TABLE_MIN_ELEMENTS = cpu.TABLE_MIN_ELEMENTS, 0
     try:
         return cpu_runtime.get_kernel(replace(spec, is_tabulated=table))
@@ -57,7 +57,7 @@ def nanoseconds(spec: KernelSpec, sizes: Sequence[int]) -> dict[int, tuple[float
     for _ in range(ROUNDS):
         for n in sizes:
             row = [(values | {("n", 0): n})[c] for c in spec.columns]
-            rows = np.array([row] * SAMPLES, np.int64)  # one call, as the call itself takes 3 µs
+            rows = np.array([row] * SAMPLES, np.int64)  # in one call, because a call takes 3 µs
             calls = max(1, 1_000_000 // (n * SAMPLES))
             for kernel, seen in zip(kernels, times[n], strict=True):
                 start = time.process_time()

@@ -1,9 +1,9 @@
-"""The process of one contestant: takes orders as lines of JSON, answers with lines of JSON.
+"""The process of one contestant: reads orders as lines of JSON, answers with lines of JSON.
 
-The first line says who it is (`Contestant.as_json`); its answer tells of the first batch. Then
-`{"lead": 6, "batches": 8, "work": 0.02}`: 6 batches that are not counted, so that what was made
-while nobody asked is gone, then 8 that are, each followed by 0.02 s in which the consumer works
-on something else (a GPU). `{"memory": 1}`: peak memory until now. The end of input ends it.
+The first line names the contestant (`Contestant.as_json`); the answer describes its first batch.
+`{"lead": 6, "batches": 8, "work": 0.02}` asks for 6 batches that are not timed, which use up those
+made in advance, then for 8 that are timed, each followed by 0.02 s in which the consumer works on
+something else (a GPU). `{"memory": 1}` asks for the peak memory. The process ends with its input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> None:
     os.dup2(2, 1)  # a library that prints must not garble the answers
     order = json.loads(sys.stdin.readline())
     start = time.perf_counter()
-    import torch  # every loop hands over torch tensors, and importing torch is nobody's merit
+    import torch  # every loop returns torch tensors, so its import counts for no contestant
 
     torch_seconds = time.perf_counter() - start
     try:
@@ -40,7 +40,7 @@ def main() -> None:
     del first, torch
     answers.write(json.dumps(ready) + "\n")
     obey(loop, answers)
-    os._exit(0)  # at once: a loader with threads may want to finish what nobody waits for
+    os._exit(0)  # at once: a loader with threads might first finish batches that nobody needs
 
 
 def obey(loop: Iterator[Any], answers: TextIO) -> None:
@@ -51,7 +51,7 @@ def obey(loop: Iterator[Any], answers: TextIO) -> None:
 
 
 def run(loop: Iterator[Any], lead: int, batches: int, work: float = 0.0) -> dict[str, float]:
-    """Seconds that `batches` batches took, and how many of them the consumer waited for data."""
+    """Seconds that `batches` batches take, and how many of them the consumer waits for data."""
     waited = 0.0
     for k in range(-lead, batches):
         if k == 0:
@@ -68,7 +68,7 @@ def run(loop: Iterator[Any], lead: int, batches: int, work: float = 0.0) -> dict
 def facts(batch: Any) -> dict[str, Any]:
     """What the first batch looks like, to see that all contestants do the same work."""
     images = batch[0] if isinstance(batch, tuple | list) else batch
-    if not hasattr(images, "is_contiguous") or images.ndim != 4:  # decoded images
+    if not hasattr(images, "is_contiguous") or images.ndim != 4:  # a list of decoded images
         return {}
     return {
         "shape": list(images.shape),
@@ -80,7 +80,7 @@ def facts(batch: Any) -> dict[str, Any]:
 
 
 def peak_memory() -> dict[str, float]:
-    """MB: the most that this process and its workers ever held."""
+    """Peak memory of this process and its workers, in MB."""
     children = Path("/proc/self/task").glob("*/children")
     ids = [int(i) for p in children for i in p.read_text().split()]
     peaks = [_status(i, "VmHWM") for i in (os.getpid(), *ids)]

@@ -1,6 +1,6 @@
-"""Work on a stream of one's own, handed over to torch without a manual synchronisation.
+"""Work on your own stream and hand results to torch without manual synchronisation.
 
-Without a GPU it says so and ends; NDD_GPU=simulate makes it run in Triton's interpreter.
+Without a GPU the program says so and ends; NDD_GPU=simulate runs it in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ndd
 
 
 def own_stream():
-    """A stream of torch's, where torch has a GPU; else one of ours (a queue, when simulated)."""
+    """A torch stream if torch has a GPU; else one of ours (a queue, when simulated)."""
     import torch
 
     return torch.cuda.Stream() if torch.cuda.is_available() else ndd.stream()
@@ -27,7 +27,7 @@ def main() -> None:
     with ndd.EvalContext(cuda_stream=stream) as context:
         for jpegs, _ in reader.next_epoch(batch_size=3):
             x = ndd.resize(ndd.decoders.image(jpegs, device="gpu"), size=[24, 24])
-            images = (x * (1 / 255)).torch()  # torch's current stream waits for ours, the host not
+            images = (x * (1 / 255)).torch()  # torch's stream waits for ours; the host does not
             print(f"{tuple(images.shape)} on {context.cuda_stream}: mean {images.mean():.3f}")
 
 

@@ -1,4 +1,4 @@
-"""Pictures for the examples: JPEG files in a folder per class, drawn here and not downloaded."""
+"""Draws the pictures of the examples: JPEG files in one folder per class."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def arguments(description: str, per_class: int = 16, size: int = 96) -> argparse
 
 
 def folder(chosen: argparse.Namespace, seed: int = 0) -> Path:
-    """Where the pictures are; made now, unless the user has some."""
+    """The folder of pictures: the user's, or a new one with generated pictures."""
     if chosen.data is not None:
         return chosen.data
     root = Path(tempfile.mkdtemp(prefix="ndd-"))

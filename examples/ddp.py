@@ -1,6 +1,6 @@
 """Two processes train one model: torchrun --standalone --nproc-per-node 2 examples/ddp.py
 
-Each rank reads its shard, with a random generator of its own; gradients are averaged by gloo (CPU).
+Each rank reads its own shard with its own random generator; gloo averages gradients on the CPU.
 """
 
 from __future__ import annotations

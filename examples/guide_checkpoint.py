@@ -1,4 +1,4 @@
-"""Saving and resuming as in the guide of DALI's dynamic mode: a reader, a generator, one file."""
+"""Save and resume a reader and a generator in one file, as in the guide of DALI's dynamic mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import ndd
 
 
 def batches(reader, rng, device, count=None):
-    """Labels and angles of up to `count` batches of the epoch that is due."""
+    """Labels and angles of up to `count` batches of the current epoch."""
     found = []
     for jpegs, labels in reader.next_epoch(batch_size=4):
         angles = ndd.random.uniform(batch_size=4, range=(-10, 10), rng=rng)
@@ -49,11 +49,11 @@ def main() -> None:
     reader, geometry = start()
     ckpt = ndd.checkpoint.Checkpoint()
     ckpt.load(pattern)
-    ckpt.register(reader, "train")  # its state is set here
+    ckpt.register(reader, "train")  # this restores its state
     ckpt.register(geometry, "geometry")
     rest = batches(reader, geometry, chosen.device)
     left = whole[len(first) :]
-    assert rest[: len(left)] == left  # upstream goes on from there, with batches of the next epoch
+    assert rest[: len(left)] == left  # upstream continues with the next epoch
     print(f"resumed: {len(rest)} batches, first the {len(left)} that were left")
 
 

@@ -1,4 +1,4 @@
-"""Flipped pictures beside the originals, as in the guide of DALI's dynamic mode: both live on."""
+"""Use flipped pictures together with the originals, as in the guide of DALI's dynamic mode."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Both styles of random numbers of the guide of DALI's dynamic mode: the default generator of the
-thread, and generators of one's own."""
+"""Both styles of random numbers in the guide of DALI's dynamic mode.
+
+They come from the thread's default generator, or from your own generators.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import ndd
 
 
 def augmented(x, angles, brightness):
-    """One of the pictures after an augmentation, as an array."""
+    """The first picture after the augmentation, as an array."""
     x = ndd.brightness(ndd.rotate(x, angle=angles, fill_value=0), brightness=brightness)
     return np.asarray(x.tensors[0].cpu())
 

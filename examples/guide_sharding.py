@@ -1,4 +1,4 @@
-"""Sharded reading as in the guide of DALI's dynamic mode: each rank reads its part, in step."""
+"""Read shards as in the guide of DALI's dynamic mode: all ranks get equally many batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=4)
     chosen = parser.parse_args()
     root = str(folder(chosen))
-    for rank in range(chosen.world):  # in a real job, each in a process of its own
+    for rank in range(chosen.world):  # in a real job, each rank is a process
         reader = ndd.readers.File(
             file_root=root,
             shard_id=rank,

@@ -1,5 +1,8 @@
-"""An augmentation that nobody has written a kernel for, as plain arithmetic, and what it costs:
-kernels, bytes moved against op by op, and (with --source) the generated code."""
+"""Write a new augmentation as plain arithmetic, without a kernel, and see what it costs.
+
+The program prints the kernels, the bytes that they move instead of those that single ops would
+move, and (with --source) the generated code.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ import ndd
 
 
 def vignette(images, size: int, strength):
-    """Darken the corners: a map made once for the whole batch, a factor per sample."""
+    """Darken the corners, with one map for the whole batch and one factor per sample."""
     ramp = ndd.tensor([(2 * (i + 0.5) / size - 1) ** 2 for i in range(size)], dtype=ndd.float32)
     rows, columns = ndd.expand_dims(ramp, axes=[1, 2]), ndd.expand_dims(ramp, axes=[0, 2])
     return images * (1 - strength * (rows + columns) / 2)
 
 
 def fade(images, amount):
-    """Towards the grey of each pixel's own picture, then a soft curve."""
+    """Fade towards mid-grey, then apply a soft curve."""
     x = images * (1 / 255)
     x = x + (0.5 - x) * amount
     return x * x * (3 - 2 * x)

@@ -1,4 +1,4 @@
-"""A training run that is cut off in mid-epoch and resumed ends with the very same weights."""
+"""Resume a training run that was cut off mid-epoch: it ends with exactly the same weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import ndd
 
 
 class Run:
-    """Everything that has a state: the model, its optimizer, the reader, the generator."""
+    """Everything that has state: the model, its optimizer, the reader and the generator."""
 
     def __init__(self, root: Path, device: str) -> None:
         torch.manual_seed(0)
@@ -34,7 +34,7 @@ class Run:
 
     def load(self, saved: Path) -> None:
         self.data.load(str(saved / "data_{seq:03d}.json"))
-        self.data.register(self.reader, "reader")  # states are set here
+        self.data.register(self.reader, "reader")  # this restores its state
         self.data.register(self.rng, "augmentation")
         state = torch.load(saved / "model.pt", weights_only=True)
         self.model.load_state_dict(state["model"])
@@ -42,7 +42,7 @@ class Run:
         self.steps = state["steps"]
 
     def train(self, steps: int) -> None:
-        """Up to `steps` in all, epoch after epoch."""
+        """Train epoch after epoch until there were `steps` steps in total."""
         while self.steps < steps:
             for jpegs, labels in self.reader.next_epoch(batch_size=6):
                 images = augmented(jpegs, self.device, 32, self.rng).torch().to("cpu")

@@ -9,7 +9,7 @@ import ndd
 
 
 def view(images, size: int, rng: ndd.random.RNG):
-    """A random window, mirrored or not, with other colours or none, and a little noise."""
+    """A random window, mirrored or not, with changed colours or in grey, and a little noise."""
     n = images.batch_size
 
     def uniform(low: float, high: float):

@@ -1,4 +1,4 @@
-"""Trains a small model on generated pictures, for real: ndd reads and augments, torch learns."""
+"""Train a small model on generated pictures: ndd reads and augments, torch learns."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def main() -> None:
     torch.manual_seed(0)
     rng = ndd.random.RNG(seed=0)
     root = folder(chosen)
-    test_root = folder(chosen, seed=1)  # the same ones, if the user gave some
+    test_root = folder(chosen, seed=1)  # the same folder if the user gave one
     train = ndd.readers.File(file_root=root, random_shuffle=True, last_batch="drop")
     test = ndd.readers.File(file_root=test_root, last_batch="partial")
     model = small_model()

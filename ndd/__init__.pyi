@@ -33,10 +33,10 @@ from .core.tensor import as_tensor as as_tensor
 from .core.batch import batch as batch
 @_overload
 def batch_permutation(*, allow_repetitions: _bool | None = False, no_fixed_points: _bool | None = False, rng: _RNG | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """The numbers of all samples in random order, for `permute_batch`."""
+    """Indices of all samples in random order, for `permute_batch`."""
 @_overload
 def batch_permutation(*, allow_repetitions: _bool | None = False, no_fixed_points: _bool | None = False, rng: _RNG | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """The numbers of all samples in random order, for `permute_batch`."""
+    """Indices of all samples in random order, for `permute_batch`."""
 @_overload
 def bb_flip(input: _ArrayLike, *, horizontal: int | _Array | None = 1, ltrb: _bool | None = False, vertical: int | _Array | None = 0, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Mirror bounding boxes."""
@@ -45,22 +45,22 @@ def bb_flip(input: _TensorLike, *, horizontal: int | _Array | _Batch | None = 1,
     """Mirror bounding boxes."""
 @_overload
 def bbox_paste(input: _ArrayLike, *, ltrb: _bool | None = False, paste_x: float | _Array | None = 0.5, paste_y: float | _Array | None = 0.5, ratio: float | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Boxes where they are after their image was pasted onto a larger canvas (see `paste`)."""
+    """Move boxes along with an image that is pasted onto a larger canvas (see `paste`)."""
 @_overload
 def bbox_paste(input: _TensorLike, *, ltrb: _bool | None = False, paste_x: float | _Array | _Batch | None = 0.5, paste_y: float | _Array | _Batch | None = 0.5, ratio: float | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Boxes where they are after their image was pasted onto a larger canvas (see `paste`)."""
+    """Move boxes along with an image that is pasted onto a larger canvas (see `paste`)."""
 @_overload
 def bbox_rotate(bboxes: _ArrayLike, labels: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array, *, angle: float | _Array, bbox_layout: _Literal['xyXY', 'xyWH'] | None = 'xyXY', bbox_normalized: _bool | None = True, input_shape: int | _Sequence[int] | _Array, keep_size: _bool | None = False, mode: _Literal['expand', 'halfway', 'fixed'] | None = 'expand', remove_threshold: float | None = 0.1, shape_layout: str | None = 'HW', size: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> tuple[_Tensor, _Tensor]:
-    """Boxes where they are after their image was rotated (see `rotate`), cut to the canvas."""
+    """Move boxes along with an image that is rotated (see `rotate`), and clip them to the canvas."""
 @_overload
 def bbox_rotate(bboxes: _ArrayLike, labels: None = None, *, angle: float | _Array, bbox_layout: _Literal['xyXY', 'xyWH'] | None = 'xyXY', bbox_normalized: _bool | None = True, input_shape: int | _Sequence[int] | _Array, keep_size: _bool | None = False, mode: _Literal['expand', 'halfway', 'fixed'] | None = 'expand', remove_threshold: float | None = 0.1, shape_layout: str | None = 'HW', size: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Boxes where they are after their image was rotated (see `rotate`), cut to the canvas."""
+    """Move boxes along with an image that is rotated (see `rotate`), and clip them to the canvas."""
 @_overload
 def bbox_rotate(bboxes: _TensorLike, labels: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array | _Batch, *, angle: float | _Array | _Batch, bbox_layout: _Literal['xyXY', 'xyWH'] | None = 'xyXY', bbox_normalized: _bool | None = True, input_shape: int | _Sequence[int] | _Array | _Batch, keep_size: _bool | None = False, mode: _Literal['expand', 'halfway', 'fixed'] | None = 'expand', remove_threshold: float | None = 0.1, shape_layout: str | None = 'HW', size: float | _Sequence[float] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> tuple[_Batch, _Batch]:
-    """Boxes where they are after their image was rotated (see `rotate`), cut to the canvas."""
+    """Move boxes along with an image that is rotated (see `rotate`), and clip them to the canvas."""
 @_overload
 def bbox_rotate(bboxes: _TensorLike, labels: None = None, *, angle: float | _Array | _Batch, bbox_layout: _Literal['xyXY', 'xyWH'] | None = 'xyXY', bbox_normalized: _bool | None = True, input_shape: int | _Sequence[int] | _Array | _Batch, keep_size: _bool | None = False, mode: _Literal['expand', 'halfway', 'fixed'] | None = 'expand', remove_threshold: float | None = 0.1, shape_layout: str | None = 'HW', size: float | _Sequence[float] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Boxes where they are after their image was rotated (see `rotate`), cut to the canvas."""
+    """Move boxes along with an image that is rotated (see `rotate`), and clip them to the canvas."""
 from .kernels.ir.dtypes import bfloat16 as bfloat16
 from .kernels.ir.dtypes import bool_ as bool
 @_overload
@@ -71,10 +71,10 @@ def brightness(input: _TensorLike, *, brightness: float | _Array | _Batch | None
     """Scale and shift intensities."""
 @_overload
 def brightness_contrast(input: _ArrayLike, *, brightness: float | _Array | None = 1.0, brightness_shift: float | _Array | None = 0.0, contrast: float | _Array | None = 1.0, contrast_center: float | _Array | None = None, dtype: _DTypeLike | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Scale the contrast around a centre, then brightness, then shift."""
+    """Scale the contrast around a centre, then scale and shift the brightness."""
 @_overload
 def brightness_contrast(input: _TensorLike, *, brightness: float | _Array | _Batch | None = 1.0, brightness_shift: float | _Array | _Batch | None = 0.0, contrast: float | _Array | _Batch | None = 1.0, contrast_center: float | _Array | _Batch | None = None, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Scale the contrast around a centre, then brightness, then shift."""
+    """Scale the contrast around a centre, then scale and shift the brightness."""
 from . import capture as capture
 @_overload
 def cast(input: _ArrayLike, *, dtype: _DTypeLike, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
@@ -103,10 +103,10 @@ def color_space_conversion(input: _TensorLike, *, image_type: _ImageTypeLike, ou
     """Convert between RGB, BGR, grey and YCbCr (BT.601, studio range)."""
 @_overload
 def color_twist(input: _ArrayLike, *, brightness: float | _Array | None = 1.0, contrast: float | _Array | None = 1.0, hue: float | _Array | None = 0.0, saturation: float | _Array | None = 1.0, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, dtype: _DTypeLike | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Change hue, saturation, contrast and brightness as one 3x3 matrix."""
+    """Change hue, saturation, contrast and brightness with one 3x3 matrix."""
 @_overload
 def color_twist(input: _TensorLike, *, brightness: float | _Array | _Batch | None = 1.0, contrast: float | _Array | _Batch | None = 1.0, hue: float | _Array | _Batch | None = 0.0, saturation: float | _Array | _Batch | None = 1.0, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Change hue, saturation, contrast and brightness as one 3x3 matrix."""
+    """Change hue, saturation, contrast and brightness with one 3x3 matrix."""
 @_overload
 def contrast(input: _ArrayLike, *, contrast: float | _Array | None = 1.0, contrast_center: float | _Array | None = None, dtype: _DTypeLike | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Scale the distance of intensities from a centre."""
@@ -127,10 +127,10 @@ def coord_transform(input: _TensorLike, *, M: float | _Sequence[float] | _Sequen
     """Apply an affine map to points: M x + T."""
 @_overload
 def copy(input: _ArrayLike, *, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """A copy in memory of its own; also across devices with `device=`."""
+    """Copy to new memory; with `device=` also to another device."""
 @_overload
 def copy(input: _TensorLike, *, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """A copy in memory of its own; also across devices with `device=`."""
+    """Copy to new memory; with `device=` also to another device."""
 @_overload
 def crop(input: _ArrayLike, *, crop: float | _Sequence[float] | _Array | None = None, crop_d: float | _Array | None = None, crop_h: float | _Array | None = None, crop_pos_x: float | _Array | None = 0.5, crop_pos_y: float | _Array | None = 0.5, crop_pos_z: float | _Array | None = 0.5, crop_w: float | _Array | None = None, dtype: _DTypeLike | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, rounding: _Literal['round', 'truncate'] | None = 'round', batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Cut a window of a given size at a relative position."""
@@ -148,10 +148,10 @@ from .runtime.device import device as device
 from .kernels.ir.dtypes import dtype as dtype
 @_overload
 def element_extract(input: _ArrayLike, *, element_map: int | _Sequence[int], batch_size: None = None, device: _DeviceLike | None = None) -> _Any:
-    """Chosen frames of a sequence, each as an output of its own."""
+    """Extract chosen frames of a sequence, each as a separate output."""
 @_overload
 def element_extract(input: _TensorLike, *, element_map: int | _Sequence[int], batch_size: int | None = None, device: _DeviceLike | None = None) -> _Any:
-    """Chosen frames of a sequence, each as an output of its own."""
+    """Extract chosen frames of a sequence, each as a separate output."""
 @_overload
 def erase(input: _ArrayLike, *, anchor: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = (), axes: int | _Sequence[int] | None = None, axis_names: str | None = None, centered_anchor: _bool | None = False, fill_value: float | _Sequence[float] | _Array | None = (0.0,), normalized: _bool | None = None, normalized_anchor: _bool | None = None, normalized_shape: _bool | None = None, shape: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = (), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Overwrite rectangular regions with a constant."""
@@ -264,10 +264,10 @@ def ones_like(data_like: _TensorLike, *, dtype: _DTypeLike | None = None, batch_
     """Ones with the shape of another tensor."""
 @_overload
 def pad(input: _ArrayLike, *, align: int | _Sequence[int] | _Array | None = None, axes: int | _Sequence[int] | _Array | None = None, axis_names: str | None = None, fill_value: float | _Array | None = 0.0, shape: int | _Sequence[int] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Extend samples at the end: to a shape, to an alignment, or to the largest of the batch."""
+    """Pad samples at the end: to a shape, an alignment, or the largest sample of the batch."""
 @_overload
 def pad(input: _TensorLike, *, align: int | _Sequence[int] | _Array | _Batch | None = None, axes: int | _Sequence[int] | _Array | _Batch | None = None, axis_names: str | None = None, fill_value: float | _Array | _Batch | None = 0.0, shape: int | _Sequence[int] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Extend samples at the end: to a shape, to an alignment, or to the largest of the batch."""
+    """Pad samples at the end: to a shape, an alignment, or the largest sample of the batch."""
 @_overload
 def paste(input: _ArrayLike, *, fill_value: int | _Sequence[int], min_canvas_size: float | _Array | None = 0.0, n_channels: int | None = 3, paste_x: float | _Array | None = 0.5, paste_y: float | _Array | None = 0.5, ratio: float | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Put images on a larger canvas of one colour."""
@@ -282,10 +282,10 @@ def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = T
     """Height, width and channels of encoded images, from their headers."""
 @_overload
 def permute_batch(input: _ArrayLike, *, indices: int | _Sequence[int] | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Samples of a batch in another order."""
+    """Reorder the samples of a batch."""
 @_overload
 def permute_batch(input: _TensorLike, *, indices: int | _Sequence[int] | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Samples of a batch in another order."""
+    """Reorder the samples of a batch."""
 from .tools.profiling import profile as profile
 from . import random as random
 @_overload
@@ -334,16 +334,16 @@ def resize_crop_mirror(input: _TensorLike, *, antialias: _bool | None = True, cr
     """Resize, cut a window of the result and mirror it, in one step."""
 @_overload
 def roi_random_crop(input: float | _Sequence[float] | _Array | None = None, *, crop_shape: int | _Sequence[int] | _Array, in_shape: int | _Sequence[int] | _Array | None = None, roi_end: int | _Sequence[int] | _Array | None = None, roi_shape: int | _Sequence[int] | _Array | None = None, roi_start: int | _Sequence[int] | _Array, rng: _RNG | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Start of a random window that lies in a region of interest, or has all of it inside."""
+    """Draw the start of a random window that lies in a region of interest or contains it."""
 @_overload
 def roi_random_crop(input: float | _Sequence[float] | _Array | _Batch | None = None, *, crop_shape: int | _Sequence[int] | _Array | _Batch, in_shape: int | _Sequence[int] | _Array | _Batch | None = None, roi_end: int | _Sequence[int] | _Array | _Batch | None = None, roi_shape: int | _Sequence[int] | _Array | _Batch | None = None, roi_start: int | _Sequence[int] | _Array | _Batch, rng: _RNG | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Start of a random window that lies in a region of interest, or has all of it inside."""
+    """Draw the start of a random window that lies in a region of interest or contains it."""
 @_overload
 def rotate(input: _ArrayLike, *, angle: float | _Sequence[float] | _Array, axis: float | _Sequence[float] | _Array | None = None, dtype: _DTypeLike | None = None, fill_value: float | _Array | None = None, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, keep_size: _bool | None = False, output_dtype: _DTypeLike | None = None, size: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Rotate around the centre: images counter-clockwise, volumes from x to y if about z."""
+    """Rotate around the centre: images counter-clockwise, volumes from x to y if the axis is z."""
 @_overload
 def rotate(input: _TensorLike, *, angle: float | _Sequence[float] | _Array | _Batch, axis: float | _Sequence[float] | _Array | _Batch | None = None, dtype: _DTypeLike | None = None, fill_value: float | _Array | _Batch | None = None, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, keep_size: _bool | None = False, output_dtype: _DTypeLike | None = None, size: float | _Sequence[float] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Rotate around the centre: images counter-clockwise, volumes from x to y if about z."""
+    """Rotate around the centre: images counter-clockwise, volumes from x to y if the axis is z."""
 @_overload
 def saturation(input: _ArrayLike, *, saturation: float | _Array | None = 1.0, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, dtype: _DTypeLike | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Scale the saturation."""
@@ -357,16 +357,16 @@ from .runtime.context import set_num_threads as set_num_threads
 from .tools.showing import show as show
 @_overload
 def slice(data: _ArrayLike, anchor: _Any | _Sequence[_Any] | _Array | None = None, shape_input: _Any | _Sequence[_Any] | _Array | None = None, *, axes: int | _Sequence[int] | _Array | None = None, axis_names: str | None = None, dtype: _DTypeLike | None = None, end: int | _Sequence[int] | _Array | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, normalized_anchor: _bool | None = True, normalized_shape: _bool | None = True, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, rel_end: float | _Sequence[float] | _Array | None = None, rel_shape: float | _Sequence[float] | _Array | None = None, rel_start: float | _Sequence[float] | _Array | None = None, shape: int | _Sequence[int] | _Array | None = None, start: int | _Sequence[int] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Cut a window given by start and end or extent along chosen axes."""
+    """Cut a window, given by its start and its end or extent along chosen axes."""
 @_overload
 def slice(data: _TensorLike, anchor: _Any | _Sequence[_Any] | _Array | _Batch | None = None, shape_input: _Any | _Sequence[_Any] | _Array | _Batch | None = None, *, axes: int | _Sequence[int] | _Array | _Batch | None = None, axis_names: str | None = None, dtype: _DTypeLike | None = None, end: int | _Sequence[int] | _Array | _Batch | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, normalized_anchor: _bool | None = True, normalized_shape: _bool | None = True, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, rel_end: float | _Sequence[float] | _Array | _Batch | None = None, rel_shape: float | _Sequence[float] | _Array | _Batch | None = None, rel_start: float | _Sequence[float] | _Array | _Batch | None = None, shape: int | _Sequence[int] | _Array | _Batch | None = None, start: int | _Sequence[int] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Cut a window given by start and end or extent along chosen axes."""
+    """Cut a window, given by its start and its end or extent along chosen axes."""
 @_overload
 def sphere(input: _ArrayLike, *, fill_value: float | None = 0.0, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_NN, mask: int | _Array | None = 1, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Look through a glass ball in front of the image."""
+    """Distort images as a glass ball in front of them would."""
 @_overload
 def sphere(input: _TensorLike, *, fill_value: float | None = 0.0, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_NN, mask: int | _Array | _Batch | None = 1, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Look through a glass ball in front of the image."""
+    """Distort images as a glass ball in front of them would."""
 @_overload
 def squeeze(data: _ArrayLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Remove axes of extent 1."""

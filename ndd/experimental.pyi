@@ -25,10 +25,10 @@ def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = T
     """Height, width and channels of encoded images, from their headers."""
 @_overload
 def remap(input: _ArrayLike, mapx: _ArrayLike, mapy: _ArrayLike, *, interp: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, pixel_origin: _Literal['corner', 'center'] | None = 'corner', batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Read every pixel of the result from where two maps say; 0 outside of the input."""
+    """Read each pixel of the result from the position that two maps give; 0 outside the input."""
 @_overload
 def remap(input: _TensorLike, mapx: _TensorLike, mapy: _TensorLike, *, interp: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, pixel_origin: _Literal['corner', 'center'] | None = 'corner', batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Read every pixel of the result from where two maps say; 0 outside of the input."""
+    """Read each pixel of the result from the position that two maps give; 0 outside the input."""
 @_overload
 def resize(input: _ArrayLike, *, antialias: _bool | None = True, dtype: _DTypeLike | None = None, image_type: _ImageTypeLike | None = None, interp_type: _InterpTypeLike | _Array | None = None, mag_filter: _InterpTypeLike | _Array | None = None, max_size: float | _Sequence[float] | None = None, min_filter: _InterpTypeLike | _Array | None = None, minibatch_size: int | None = 32, mode: _Literal['default', 'stretch', 'not_larger', 'not_smaller'] | None = None, resize_longer: float | _Array | None = None, resize_shorter: float | _Array | None = None, resize_x: float | _Array | None = None, resize_y: float | _Array | None = None, resize_z: float | _Array | None = None, roi_end: float | _Sequence[float] | _Array | None = None, roi_relative: _bool | None = False, roi_start: float | _Sequence[float] | _Array | None = None, save_attrs: _Literal[True], size: float | _Sequence[float] | _Array | None = None, subpixel_scale: _bool | None = True, temp_buffer_hint: int | None = 0, batch_size: None = None, device: _DeviceLike | None = None) -> tuple[_Tensor, _Tensor]:
     """Resize images, with a choice of filters, ways to give the size, and regions of interest."""

@@ -54,10 +54,10 @@ def atan(input: _TensorLike) -> _Batch:
     """Inverse tangent."""
 @_overload
 def atan2(x: _ArrayLike, y: _ArrayLike) -> _Tensor:
-    """Angle of the point (y, x): first argument over second."""
+    """Angle of the point (x, y); y is the first argument."""
 @_overload
 def atan2(x: _TensorLike, y: _TensorLike) -> _Batch:
-    """Angle of the point (y, x): first argument over second."""
+    """Angle of the point (x, y); y is the first argument."""
 @_overload
 def atanh(input: _ArrayLike) -> _Tensor:
     """Inverse hyperbolic tangent."""
@@ -72,10 +72,10 @@ def cbrt(input: _TensorLike) -> _Batch:
     """Cube root."""
 @_overload
 def ceil(input: _ArrayLike) -> _Tensor:
-    """Smallest integer not below, as a float."""
+    """Smallest integer that is not less, as a float."""
 @_overload
 def ceil(input: _TensorLike) -> _Batch:
-    """Smallest integer not below, as a float."""
+    """Smallest integer that is not less, as a float."""
 @_overload
 def clamp(value: _ArrayLike, lo: _ArrayLike, hi: _ArrayLike) -> _Tensor:
     """The value, limited to the range from lo to hi."""
@@ -108,10 +108,10 @@ def fabs(input: _TensorLike) -> _Batch:
     """Absolute value, as a float."""
 @_overload
 def floor(input: _ArrayLike) -> _Tensor:
-    """Largest integer not above, as a float."""
+    """Largest integer that is not greater, as a float."""
 @_overload
 def floor(input: _TensorLike) -> _Batch:
-    """Largest integer not above, as a float."""
+    """Largest integer that is not greater, as a float."""
 @_overload
 def fpow(base: _ArrayLike, exponent: _ArrayLike) -> _Tensor:
     """Power, computed in floating point."""

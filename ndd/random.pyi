@@ -19,10 +19,10 @@ from .typing import InterpTypeLike as _InterpTypeLike, TensorLike as _TensorLike
 from .runtime.rng import RNG as RNG
 @_overload
 def beta(shape_like: float | _Sequence[float] | _Array | None = None, *, alpha: float | _Array | None = 1.0, beta: float | _Array | None = 1.0, dtype: _DTypeLike | None = _dt.float32, rng: _RNG | None = None, shape: int | _Sequence[int] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Random numbers of a beta distribution, computed on the host."""
+    """Random numbers from a beta distribution, computed on the host."""
 @_overload
 def beta(shape_like: float | _Sequence[float] | _Array | _Batch | None = None, *, alpha: float | _Array | _Batch | None = 1.0, beta: float | _Array | _Batch | None = 1.0, dtype: _DTypeLike | None = _dt.float32, rng: _RNG | None = None, shape: int | _Sequence[int] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Random numbers of a beta distribution, computed on the host."""
+    """Random numbers from a beta distribution, computed on the host."""
 @_overload
 def choice(a: _ArrayLike, shape_like: float | _Sequence[float] | _Array | None = None, *, p: float | _Sequence[float] | _Array | None = None, rng: _RNG | None = None, shape: int | _Sequence[int] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Random choices from a tensor's first axis, with replacement."""
@@ -38,10 +38,10 @@ def coin_flip(shape_like: float | _Sequence[float] | _Array | _Batch | None = No
 from .runtime.rng import get_default_rng as get_default_rng
 @_overload
 def normal(shape_like: float | _Sequence[float] | _Array | None = None, *, dtype: _DTypeLike | None = _dt.float32, mean: float | _Array | None = 0.0, rng: _RNG | None = None, shape: int | _Sequence[int] | _Array | None = None, stddev: float | _Array | None = 1.0, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Random numbers of a normal distribution."""
+    """Random numbers from a normal distribution."""
 @_overload
 def normal(shape_like: float | _Sequence[float] | _Array | _Batch | None = None, *, dtype: _DTypeLike | None = _dt.float32, mean: float | _Array | _Batch | None = 0.0, rng: _RNG | None = None, shape: int | _Sequence[int] | _Array | _Batch | None = None, stddev: float | _Array | _Batch | None = 1.0, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Random numbers of a normal distribution."""
+    """Random numbers from a normal distribution."""
 from .runtime.rng import set_seed as set_seed
 @_overload
 def uniform(shape_like: float | _Sequence[float] | _Array | None = None, *, dtype: _DTypeLike | None = _dt.float32, range: float | _Sequence[float] | _Array | None = (-1.0, 1.0), rng: _RNG | None = None, shape: int | _Sequence[int] | _Array | None = None, values: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:

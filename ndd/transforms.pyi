@@ -18,10 +18,10 @@ from .typing import InterpTypeLike as _InterpTypeLike, TensorLike as _TensorLike
 
 @_overload
 def combine(*inputs: _ArrayLike, reverse_order: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Matrix of several transforms, one after the other."""
+    """Matrix that applies several transforms, one after the other."""
 @_overload
 def combine(*inputs: _TensorLike, reverse_order: _bool | None = False, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Matrix of several transforms, one after the other."""
+    """Matrix that applies several transforms, one after the other."""
 @_overload
 def crop(input: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = None, *, absolute: _bool | None = False, from_end: float | _Sequence[float] | _Array | None = (1.0,), from_start: float | _Sequence[float] | _Array | None = (0.0,), reverse_order: _bool | None = False, to_end: float | _Sequence[float] | _Array | None = (1.0,), to_start: float | _Sequence[float] | _Array | None = (0.0,), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Matrix that maps one box onto another."""
@@ -30,10 +30,10 @@ def crop(input: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array 
     """Matrix that maps one box onto another."""
 @_overload
 def rotation(input: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = None, *, angle: float | _Array, axis: float | _Sequence[float] | _Array | None = None, center: float | _Sequence[float] | _Array | None = None, reverse_order: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Matrix of a rotation: of the plane or, with `axis`, in space."""
+    """Matrix of a rotation in the plane or, with `axis`, in space."""
 @_overload
 def rotation(input: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | _Batch | None = None, *, angle: float | _Array | _Batch, axis: float | _Sequence[float] | _Array | _Batch | None = None, center: float | _Sequence[float] | _Array | _Batch | None = None, reverse_order: _bool | None = False, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Matrix of a rotation: of the plane or, with `axis`, in space."""
+    """Matrix of a rotation in the plane or, with `axis`, in space."""
 @_overload
 def scale(input: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = None, *, center: float | _Sequence[float] | _Array | None = None, ndim: int | None = None, reverse_order: _bool | None = False, scale: float | _Sequence[float] | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Matrix of a scaling about a centre."""

@@ -1,4 +1,4 @@
-"""The contestants: each loop is a generator of batches, and it runs in a process of its own."""
+"""The contestants: each loop is a generator of batches, and it runs in its own process."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 MEAN = [123.675, 116.28, 103.53]
 STD = [58.395, 57.12, 57.375]
 SIZE = 224
-# Readers get every file so often that no epoch ends while somebody measures: the figures are of a
-# loop under way, and a loader with workers is not charged for filling its queues again.
+# Readers get every file so often that no epoch ends during a measurement: we time a running loop,
+# and do not charge loaders with workers for refilling their queues.
 ENDLESS = 1 << 16  # a multiple of all batch sizes
 DALI = "nvidia.dali.experimental.dynamic"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all contestants of a workload are given."""
+    """The work that all contestants of a workload get."""
 
     files: list[str]
     batch: int = 64
     threads: int = 2
-    images: str = ""  # a .npy file of decoded images, for work that begins with those
+    images: str = ""  # a .npy file of decoded images, for workloads that begin with those
     blur: bool = False  # the SSL program has a Gaussian blur
 
     @property
     def endless(self) -> list[str]:
-        """The files, over and over."""
+        """The files, repeated up to `ENDLESS` names."""
         return (self.files * -(-ENDLESS // len(self.files)))[:ENDLESS]
 
     @property
@@ -47,7 +47,7 @@ class Contestant:
     module: str
     function: str
     options: dict[str, Any] = field(default_factory=dict)
-    ahead: int = 6  # at most so many batches are made before anybody asks for them
+    ahead: int = 6  # most batches that it makes in advance
 
     def as_json(self, job: Job) -> str:
         return json.dumps({**asdict(self), "job": asdict(job)})
@@ -116,7 +116,7 @@ DECODE = {
     **_decoders(),
     "SPDL": Contestant("spdl_pipeline", "decode", ahead=16),
 }
-# Beside the loops that they bound, in the same rounds.
+# Measured in the same rounds as the loops whose speed they bound.
 REFERENCES = {f"decode only: {n}": _decoders()[n] for n in ("simplejpeg", "OpenCV")}
 EVAL = {**_ours("evaluate"), **_oracle("evaluate"), **_others("evaluate"), **REFERENCES}
 TRAIN = {

@@ -27,12 +27,12 @@ def _files(job: Job) -> Any:
 
 def _to_torch(outputs: Iterator[Any]) -> Iterator[Any]:
     for images, labels in outputs:
-        # no copy: measured, the pipeline does not write into buffers that somebody still holds
+        # no copy is needed: measured, the pipeline does not reuse buffers that are still held
         yield torch.from_dlpack(images.as_tensor()), torch.from_dlpack(labels.as_tensor())
 
 
 def decode(job: Job) -> Iterator[Any]:
-    """From files: a pipeline must begin with a reader or a source."""
+    """Decode from files, because a pipeline must begin with a reader or a source."""
     for (images,) in _run(job, lambda: fn.decoders.image(_files(job)[0])):
         yield images
 
@@ -57,7 +57,7 @@ def train(job: Job) -> Iterator[Any]:
 
 
 def train_fused(job: Job) -> Iterator[Any]:
-    """The crop is an argument of the decoder."""
+    """Like `train`, but the decoder does the crop."""
 
     def graph() -> Any:
         jpegs, labels = _files(job)

@@ -1,4 +1,4 @@
-"""Us and the oracle's dynamic mode: the same programs, with another import."""
+"""Our library and the oracle's dynamic mode: the same programs with another import."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def train(job: Job, library: str, mode: str = "", capture: bool = False) -> Iter
 
 
 def train_fused(job: Job, library: str, mode: str = "", capture: bool = False) -> Iterator[Any]:
-    """The crop is an argument of the decoder."""
+    """Like `train`, but the decoder does the crop."""
     lib = _begin(library, job)
     for jpegs, labels in _epoch(lib, job, mode, capture):
         x = lib.decoders.image_random_crop(
@@ -87,6 +87,6 @@ def ssl(job: Job, library: str) -> Iterator[Any]:
 
 
 def _first(job: Job) -> list[list[str]]:
-    """Batches that hold every file once, or nearly."""
+    """Batches that hold each file at most once; an incomplete last batch is left out."""
     count = max(1, len(job.files) // job.batch)
     return [chunk for chunk, _ in zip(job.chunks, range(count))]

@@ -18,7 +18,7 @@ SCALE = f"scale={SIZE}:{SIZE}:flags=bilinear,format=rgb24"  # bilinear with anti
 
 
 def _run(job: Job, source: Any, stage: Callable[[Any], Any]) -> Iterator[Any]:
-    spdl.io.load_image(job.files[0])  # fails here, and in the pipeline would only be left out
+    spdl.io.load_image(job.files[0])  # fail here, because the pipeline would only skip the file
     builder = PipelineBuilder().add_source(source)
     builder = builder.pipe(stage, concurrency=job.threads, output_order="input").add_sink(2)
     pipeline = builder.build(num_threads=job.threads)
@@ -63,7 +63,7 @@ def train(job: Job) -> Iterator[Any]:
         packets = spdl.io.demux_image(file)
         y, x, h, w = random_crop(draw, packets.codec.height, packets.codec.width)
         flip = "hflip," if draw.random() < 0.5 else ""
-        # exact=1: not rounded to whole chroma samples
+        # exact=1: do not round to whole chroma samples
         filters = f"crop={w}:{h}:{x}:{y}:exact=1,{flip}{SCALE}"
         return spdl.io.decode_packets(packets, filter_desc=filters)
 

@@ -17,7 +17,7 @@ STD_1 = [s / 255 for s in STD]
 
 
 class Samples(Dataset):
-    """`load` (a file or a decoded image) and a transform; as many as anybody asks for."""
+    """An endless dataset: loads a source (a file or a decoded image), then transforms it."""
 
     def __init__(self, sources: Any, load: Callable[[Any], Any], transform: Any) -> None:
         self.sources, self.load, self.transform = sources, load, transform
@@ -30,7 +30,7 @@ class Samples(Dataset):
 
 
 def _prepare(worker: int) -> None:
-    """One thread in every worker process."""
+    """Limit every worker process to one thread."""
     torch.set_num_threads(1)
     try:
         import cv2

@@ -1,8 +1,8 @@
-"""Affine matrices [n, n + 1] of points in n dimensions: transforms.translation, scale, …
+"""Affine matrices [n, n + 1] for points in n dimensions: transforms.translation, scale, …
 
-An op of this file is a function of row and column that gives an entry of the new matrix; `_made`
-multiplies it with the matrix that came in. Arguments with a layout that begins with F hold a value
-per frame; the result is then a sequence of matrices.
+Each op defines a function of row and column that returns one entry of the new matrix; `_made`
+multiplies the new matrix with the input matrix. An argument whose layout begins with F holds one
+value per frame; the result is then a sequence of matrices.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ..geometry.window import on_device
 MAX_DIMENSIONS = 6
 _INPUT = "Matrix to begin with; the new transform is applied after it."
 _REVERSE = "Apply the new transform before `input`, not after it."
-_CENTER = "Point that stays where it is; the origin if omitted."
+_CENTER = "Point that the transform does not move; the origin if omitted."
 _DEGREE = math.pi / 180
 
 Entry = Callable[[Expr, Expr], Expr]
 
 
 class Values(NamedTuple):
-    """An argument as a flat list of numbers per sample, `per_frame` of them for a frame."""
+    """An argument flattened to a list of numbers per sample, `per_frame` for each frame."""
 
     name: str
     node: Node
@@ -44,7 +44,7 @@ class Values(NamedTuple):
 
 
 def _values(name: str, node: Node | None, rank: int) -> Values | None:
-    """`rank`: how many dimensions a single value has at most."""
+    """Flatten an argument; `rank` is the largest number of dimensions that one value may have."""
     if node is None:
         return None
     frames = None
@@ -73,7 +73,7 @@ def _made(
     matrix: Node | None, count: int | None, ordinal: int | None, reverse: bool = False,
     key: tuple[object, ...] = (),
 ) -> Node:  # fmt: skip
-    """`entry(ndim, *readers of the values, *key)` as matrices, multiplied with `matrix`."""
+    """Build matrices from `entry(ndim, *readers of the values, *key)`, times `matrix` if given."""
     name = f"transforms.{name}"
     if not 1 <= ndim <= MAX_DIMENSIONS:
         raise ValueError(f"a transform has 1 to {MAX_DIMENSIONS} dimensions, got {ndim}")
@@ -105,7 +105,7 @@ def _varies(v: Values) -> bool:
 
 
 def _frames(values: Sequence[Values]) -> Array | None:
-    """Number of frames of every sample; an argument with one frame serves all."""
+    """Number of frames of each sample; an argument with one frame is broadcast."""
     lead = {v.name: v.frames for v in values if v.frames is not None}
     if not lead:
         return None
@@ -140,7 +140,7 @@ def _matrix(name: str, node: Node, ndim: int | None) -> Values:
 
 
 def _entries(*arguments) -> Expr:
-    """The body of all these ops: an entry of the product, as an expression."""
+    """Body of all these ops: one entry of the product, as an expression."""
     *tables, entry, ndim, strides, lengths, key, chained, reverse = arguments
     reads = [_reader(*t) for t in zip(tables, strides, lengths, strict=True)]
     row, column = ex.index(-2), ex.index(-1)
@@ -152,7 +152,7 @@ def _entries(*arguments) -> Expr:
 
 
 def _product(ndim: int, first: Entry, then: Entry, row: Expr, column: Expr) -> Expr:
-    """Row and column of then · first, whose last rows (0, …, 0, 1) are not stored."""
+    """One entry of then · first; the last row (0, …, 0, 1) of both matrices is not stored."""
     terms = [then(row, _int(k)) * first(_int(k), column) for k in range(ndim)]
     last = ex.select(ex.eq(column, ndim), then(row, _int(ndim)), ex.const(0.0, dt.float32))
     return reduce(add, [*terms, last])
@@ -163,7 +163,7 @@ def _int(k: int) -> Expr:
 
 
 def _reader(table: Expr, stride: int, length: int) -> Callable[[Expr], Expr]:
-    """Number k of an argument, at the frame of the output; a single number serves all k."""
+    """Function that reads number k of an argument in the output's frame; scalars broadcast."""
 
     def read(k: Expr) -> Expr:
         place = _int(0) if length == 1 else k
@@ -178,14 +178,14 @@ def _of_matrix(ndim: int, read: Callable[[Expr], Expr]) -> Entry:
 
 
 def _around(ndim: int, linear: Entry, center: Callable[[Expr], Expr] | None) -> Entry:
-    """The linear part with the offset that leaves `center` where it is: c - A c."""
+    """Entries of a matrix: the linear part A, and the offset c - A c that keeps `center` fixed."""
 
     def entry(row: Expr, column: Expr) -> Expr:
         offset = ex.const(0.0, dt.float32)
         if center is not None:
             moved = reduce(add, [linear(row, _int(k)) * center(_int(k)) for k in range(ndim)])
             offset = center(row) - moved
-        inner = ex.select(column < ndim, column, _int(0))  # tables are not read beyond their end
+        inner = ex.select(column < ndim, column, _int(0))  # do not read beyond the last number
         return ex.select(ex.eq(column, ndim), offset, linear(row, inner))
 
     return entry
@@ -235,7 +235,7 @@ def _scaled(ndim: int, scale: Callable[[Expr], Expr], center=None) -> Entry:
 
 
 def _around_diagonal(ndim: int, linear: Entry, scale, center) -> Entry:
-    """As `_around`, without sums over zeros, which infinite scales would turn into nan."""
+    """Like `_around`, but without products with zero, which an infinite scale makes nan."""
 
     def entry(row: Expr, column: Expr) -> Expr:
         zero = ex.const(0.0, dt.float32)
@@ -254,7 +254,7 @@ def scale(
     center=arg(float, None, _CENTER, vector=True, per_frame=True),
     ndim=static(int, None, "Number of dimensions, if `scale` is a single number."),
     reverse_order=static(bool, False, _REVERSE),
-    scale=arg(float, REQUIRED, "Factor of each axis, or one for all.", vector=True, per_frame=True),
+    scale=arg(float, REQUIRED, "Factor of each axis, or one factor.", vector=True, per_frame=True),
     count=None,
     ordinal=None,
 ):
@@ -288,11 +288,11 @@ def _rotated(ndim: int, angle: Callable[[Expr], Expr], *rest) -> Entry:
     length = ex.sqrt(reduce(add, [axis(_int(k)) * axis(_int(k)) for k in range(3)]))
 
     def about(row: Expr, column: Expr) -> Expr:
-        """Rodrigues: cos I + (1 - cos) u uᵀ + sin [u]×."""
+        """Rodrigues' formula: cos I + (1 - cos) u uᵀ + sin [u]×."""
         u, v = axis(row) / length, axis(column) / length
         third = ex.select(ex.eq(row, column), row, 3 - row - column)
         w = axis(third) / length
-        # the cross product's sign is that of the order row, column, third
+        # the sign of the cross product is that of the permutation (row, column, third)
         backward = ex.eq(row + 1, column) | ex.eq(row - 2, column)
         cross = ex.select(backward, -(s * w), s * w)
         spread = (1.0 - c) * (u * v)
@@ -314,7 +314,7 @@ def rotation(
     count=None,
     ordinal=None,
 ):
-    """Matrix of a rotation: of the plane or, with `axis`, in space."""
+    """Matrix of a rotation in the plane or, with `axis`, in space."""
     ndim = 2 if axis is None else 3
     turn, around = _values("angle", angle, 0), _values("axis", axis, 1)
     middle = _values("center", center, 1)
@@ -352,14 +352,14 @@ def shear(
     center=arg(float, None, _CENTER, vector=True, per_frame=True),
     reverse_order=static(bool, False, _REVERSE),
     shear=arg(
-        float, None, "Factors: the matrix's rows without the diagonal.", matrix=True, per_frame=True
+        float, None, "Factors: the matrix row by row, no diagonal.", matrix=True, per_frame=True
     ),
     count=None,
     ordinal=None,
 ):
     """Matrix of a shear.
 
-    Factors, or angles, are those of xy, yx in the plane and of xy, xz, yx, yz, zx, zy in space.
+    Factors (or angles) come in the order xy, yx in the plane and xy, xz, yx, yz, zx, zy in space.
     """
     if (shear is None) == (angles is None):
         raise ValueError("exactly one of `shear` and `angles` is needed")
@@ -428,9 +428,9 @@ ndd.transforms.combine(t, ndd.transforms.scale(scale=[2.0, 2.0])).shape
 )
 def combine(
     inputs=data("Matrices (n, n + 1), in the order in which they are applied.", variadic=True),
-    reverse_order=static(bool, False, "Apply the last one first."),
+    reverse_order=static(bool, False, "Apply the last matrix first."),
 ):
-    """Matrix of several transforms, one after the other."""
+    """Matrix that applies several transforms, one after the other."""
     if len(inputs) < 2:
         raise TypeError(f"at least 2 matrices are needed, got {len(inputs)}")
     result, *others = inputs

@@ -25,7 +25,7 @@ def _check_boxes(x: Node) -> None:
 
 
 def _rows_of_four(name: str, x: Node) -> Node:
-    """Boxes along the last axis; a flat list of coordinates is cut into fours."""
+    """The input with a box along the last axis; a flat list of coordinates is split into fours."""
     _check_boxes(x)
     if x.rank == 0:
         raise ValueError("boxes need 4 coordinates each, got a number")
@@ -43,7 +43,7 @@ def _rows_of_four(name: str, x: Node) -> Node:
 
 
 def _boxwise(name: str, x: Node, body: Any, arguments: list[Node], ltrb: bool) -> Node:
-    """Every coordinate from the four of its box: body(box, *arguments, ltrb)."""
+    """Compute each coordinate from the four of its box: body(box, *arguments, ltrb)."""
     boxes = _rows_of_four(name, x)
     axes = [tuple(range(boxes.rank)), *[()] * len(arguments)]
     inputs = [boxes, *arguments]
@@ -52,7 +52,7 @@ def _boxwise(name: str, x: Node, body: Any, arguments: list[Node], ltrb: bool) -
 
 
 def _column(*values: Expr) -> Expr:
-    """The value that belongs to the output's column."""
+    """Select the value that belongs to the output's column."""
     *others, result = values
     for k in reversed(range(len(others))):
         result = ex.select(ex.eq(ex.index(-1), k), others[k], result)
@@ -60,7 +60,7 @@ def _column(*values: Expr) -> Expr:
 
 
 def _flipped(box: Expr, horizontal: Expr, vertical: Expr, ltrb: bool) -> Expr:
-    """Edges mirror and change places; widths are differences of edges, as upstream."""
+    """Mirror and swap the edges; widths are computed as differences of edges, as upstream does."""
     x, y, u, v = (ex.at_axis(box, -1, k) for k in range(4))
     edges = [(x, u), (y, v)] if ltrb else [(x, x + u), (y, y + v)]
     ends = []
@@ -88,7 +88,7 @@ def _pasted(box: Expr, ratio: Expr, paste_x: Expr, paste_y: Expr, ltrb: bool) ->
     ratio, x, y = (ex.convert(v, dt.float32) for v in (ratio, paste_x, paste_y))
     inverse = 1.0 / ratio
     left, top = (((ratio - 1.0) * p) * inverse for p in (x, y))
-    # the image does not leave the canvas at the far side, whatever the position is
+    # clamp, so that the image never leaves the canvas at the far side
     left, top = (ex.select(v + inverse > 1.0, 1.0 - inverse, v) for v in (left, top))
     zero = ex.const(0.0, dt.float32)
     moved = _column(left, top, *((left, top) if ltrb else (zero, zero)))
@@ -101,21 +101,21 @@ def bbox_paste(
     ltrb=static(bool, False, _LTRB),
     paste_x=arg(float, 0.5, "Horizontal position of the image on the canvas, 0 to 1."),
     paste_y=arg(float, 0.5, "Vertical position of the image on the canvas, 0 to 1."),
-    ratio=arg(float, REQUIRED, "Size of the canvas in units of the image."),
+    ratio=arg(float, REQUIRED, "Size of the canvas as a multiple of the image's size."),
 ):
-    """Boxes where they are after their image was pasted onto a larger canvas (see `paste`)."""
+    """Move boxes along with an image that is pasted onto a larger canvas (see `paste`)."""
     return _boxwise("bbox_paste", input, _pasted, [ratio, paste_x, paste_y], ltrb)
 
 
 # -- rotation ------------------------------------------------------------------------------------
 
-# Extents beyond an integer by less than this are rounding errors of the sine; upstream's value
-# lies between 0.0097 and 0.0113 (semantics.md, 1.8).
+# An extent that exceeds an integer by less than this does so by a rounding error of the sine. By
+# measurement, upstream's value lies between 0.0097 and 0.0113.
 _SLACK = np.float32(0.01)
 
 
 def swaps_axes(radians: Array) -> Array:
-    """Whether a rotation by float32 angles is closer to a quarter turn than to none."""
+    """Whether each rotation, in float32 radians, is closer to a quarter turn than to none."""
     exact = radians.astype(np.float64)
     return np.abs(np.sin(exact)) > np.abs(np.cos(exact))
 
@@ -123,7 +123,7 @@ def swaps_axes(radians: Array) -> Array:
 def rotated_canvas(extents: Array, radians: Array) -> Array:
     """Height and width [samples, 2] of the canvas that holds rotated images of these extents.
 
-    Their parities are those of the axes that the rotation brings there.
+    Each extent has the parity of the image axis that the rotation brings there.
     """
     sine, cosine = np.abs(np.sin(radians))[:, None], np.abs(np.cos(radians))[:, None]
     other = extents[:, ::-1]
@@ -149,16 +149,16 @@ def bbox_rotate(
     input_shape=geometry(int, REQUIRED, "Shape of the image.", vector=True),
     keep_size=static(bool, False, "Whether the canvas keeps the image's size."),
     mode=static(("expand", "halfway", "fixed"), "expand", "Size of the result: expand (enclose the "
-                "rotated box), fixed (the size before) or halfway."),
-    remove_threshold=static(float, 0.1, "Boxes of which less than this part of the area stays on "
-                            "the canvas are removed."),
+                "rotated box), fixed (keep the size) or halfway."),
+    remove_threshold=static(float, 0.1, "Remove boxes that keep less than this share of their "
+                            "area on the canvas."),
     shape_layout=static(str, "HW", "Layout of `input_shape`."),
     size=geometry(float, None, "Height and width of the canvas.", vector=True),
 ):  # fmt: skip
-    """Boxes where they are after their image was rotated (see `rotate`), cut to the canvas.
+    """Move boxes along with an image that is rotated (see `rotate`), and clip them to the canvas.
 
-    Returns the boxes, and the labels if they were given. How many are left depends on their values,
-    so these are read at the call.
+    Returns the boxes, and the labels if given. How many boxes remain depends on their values, so
+    the call reads the boxes at once.
     """
     x = bboxes
     _check_boxes(x)
@@ -249,7 +249,7 @@ def _rotate(
     boxes: Array, radians: np.float32, image: Array, canvas: Array, mode: str, has_size: bool,
     relative: bool,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Rotated boxes cut to the canvas, and which share of their area is left (nan: no area)."""
+    """Rotated boxes, clipped to the canvas, and the remaining share of each area (nan: no area)."""
     boxes = boxes.copy()
     if has_size:
         boxes[:, 2:] += boxes[:, :2]

@@ -1,4 +1,4 @@
-"""Exact geometry: every op here is a view, which costs a fused kernel nothing."""
+"""Exact geometry (flip, crop, slice, pad, transpose): views that cost a fused kernel nothing."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def crop(
     input=data("Images, sequences or volumes."),
     crop=geometry(float, None, "Size of the window: (H, W) or (D, H, W).", vector=True),
     crop_d=geometry(float, None, "Depth of the window (frames of a sequence)."),
-    crop_h=geometry(float, None, "Height of the window; 0 for all."),
+    crop_h=geometry(float, None, "Height of the window; 0 for the full height."),
     crop_pos_x=geometry(float, 0.5, POSITION_DOC),
     crop_pos_y=geometry(float, 0.5, POSITION_DOC),
     crop_pos_z=geometry(float, 0.5, POSITION_DOC),
-    crop_w=geometry(float, None, "Width of the window; 0 for all."),
-    dtype=static(DType, None, "Element type of the result (cut toward zero, saturated)."),
+    crop_w=geometry(float, None, "Width of the window; 0 for the full width."),
+    dtype=static(DType, None, "Element type of the result (truncated toward zero, saturated)."),
     fill_values=static("floats", (0.0,), FILL_DOC),
     image_type=static(DALIImageType, None, OLD_DOC),
     out_of_bounds_policy=static(POLICIES, "error", POLICY_DOC),
@@ -82,9 +82,9 @@ def slice(
     data=data("Any tensor."),
     anchor=geometry(None, None, "Start of the window per axis.", vector=True, positional=True),
     shape_input=geometry(None, None, "Extent of the window.", vector=True, positional=True),
-    axes=geometry(int, None, "Axes of the window's numbers; W, H if omitted.", vector=True),
+    axes=geometry(int, None, "Axes that the bounds apply to; W, H if omitted.", vector=True),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
-    dtype=static(DType, None, "Element type of the result (cut toward zero, saturated)."),
+    dtype=static(DType, None, "Element type of the result (truncated toward zero, saturated)."),
     end=geometry(int, None, "End of the window.", vector=True),
     fill_values=static("floats", (0.0,), FILL_DOC),
     image_type=static(DALIImageType, None, OLD_DOC),
@@ -98,7 +98,7 @@ def slice(
     shape=geometry(int, None, "Extent of the window.", vector=True),
     start=geometry(int, None, "Start of the window.", vector=True),
 ):
-    """Cut a window given by start and end or extent along chosen axes."""
+    """Cut a window, given by its start and its end or extent along chosen axes."""
     x = data
     layout = x.layout or {2: "HW", 3: "HWC", 4: "DHWC"}.get(x.rank)
     chosen = axis_rows(x, axes, axis_names, layout, default="WH")
@@ -129,7 +129,7 @@ def slice(
 
 
 def _spread(name: str, values, extents):
-    """One value for all axes, or one per axis; for every sample."""
+    """Broadcast one value for all axes, or one per axis, to all samples."""
     if values.shape[1] not in (1, extents.shape[1]):
         raise ValueError(f"`{name}` has {values.shape[1]} values for {extents.shape[1]} axes")
     return np.broadcast_to(check_numbers(name, values), extents.shape)
@@ -164,7 +164,7 @@ def _named_bounds(start, rel_start, end, rel_end, shape, rel_shape, extents):
     if name == "shape":
         return first, first + value
     if rel_start is not None:
-        # both relative: one product in double precision, so that start + shape = 1 is the very end
+        # both are relative: add first and multiply in float64, so that start + shape = 1 is the end
         exact = (_spread("rel_start", rel_start, extents).astype(np.float64) + value) * extents
         return first, np.maximum(exact, np.where(value == 0, first, exact))
     return first, first + (value * sizes).astype(np.float64)
@@ -197,9 +197,9 @@ def pad(
     axes=geometry(int, None, "Axes to pad; all if omitted.", vector=True),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     fill_value=geometry(float, 0.0, "Value of the padding."),
-    shape=geometry(int, None, "Least extents; -1 for the largest of the batch.", vector=True),
+    shape=geometry(int, None, "Minimum extents; -1 for the largest of the batch.", vector=True),
 ):
-    """Extend samples at the end: to a shape, to an alignment, or to the largest of the batch."""
+    """Pad samples at the end: to a shape, an alignment, or the largest sample of the batch."""
     x = input
     if x.rank == 0:
         raise ValueError("a scalar cannot be padded")

@@ -37,7 +37,7 @@ from .window import (
 
 
 def _normalized(x: Expr, mean: Expr, std: Expr, scale: Expr, shift: Expr, dtype: DType) -> Expr:
-    """(x - centre) * scale / std; the centre takes up the shift, in double precision."""
+    """(x - mean) * scale / std + shift, with the shift folded into the mean in float64."""
     mean, std, scale, shift = (ex.convert(v, dt.float32) for v in (mean, std, scale, shift))
     m, d, k, t = (ex.cast(v, dt.float64) for v in (mean, std, scale, shift))
     center = ex.cast(m - t * d / k, dt.float32)
@@ -54,13 +54,13 @@ def crop_mirror_normalize(
     input=data("Images, sequences or volumes."),
     crop=geometry(float, None, "Size of the window: (H, W) or (D, H, W).", vector=True),
     crop_d=geometry(float, None, "Depth of the window (frames of a sequence)."),
-    crop_h=geometry(float, None, "Height of the window; 0 for all."),
+    crop_h=geometry(float, None, "Height of the window; 0 for the full height."),
     crop_pos_x=geometry(float, 0.5, POSITION_DOC),
     crop_pos_y=geometry(float, 0.5, POSITION_DOC),
     crop_pos_z=geometry(float, 0.5, POSITION_DOC),
-    crop_w=geometry(float, None, "Width of the window; 0 for all."),
+    crop_w=geometry(float, None, "Width of the window; 0 for the full width."),
     dtype=static(DType, dt.float32, "Element type of the result."),
-    fill_values=static("floats", (0.0,), FILL_DOC + " Written as it is."),
+    fill_values=static("floats", (0.0,), FILL_DOC + " It is not normalised."),
     image_type=static(DALIImageType, None, OLD_DOC),
     mean=arg(float, (0.0,), "Subtracted from each channel.", vector=True),
     mirror=geometry(int, 0, "Mirror the window horizontally."),
@@ -94,7 +94,7 @@ def _output_layout(layout: str, wanted: str) -> str:
     if sorted(wanted) == sorted(layout):
         return wanted
     if wanted == "CHW":
-        # the default, for sequences and volumes: channels before the spatial axes
+        # the default also serves sequences and volumes: channels go before the spatial axes
         rest = layout.replace("C", "")
         first = min(rest.index(n) for n in "DHW" if n in rest)
         return rest[:first] + "C" + rest[first:]
@@ -115,7 +115,7 @@ def _normalize(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: 
 
 
 def _check_per_channel(name: str, lengths, x: Node, axis: int) -> None:
-    """Numbers of values [samples or 1, 1], or [.., 0] for a number, against the channels."""
+    """Require one value or one per channel; `lengths`: [samples or 1, 1], [.., 0] for scalars."""
     wrong = ((lengths != 1) & (lengths != x.shapes.rows[:, axis : axis + 1])).any(axis=1)
     if wrong.any():
         s = int(np.flatnonzero(wrong)[0])
@@ -126,8 +126,10 @@ def _check_per_channel(name: str, lengths, x: Node, axis: int) -> None:
 
 
 def _pad_channels(name: str, x: Node, fill: tuple[float, ...], policy: str):
-    """Channels up to a power of two, and fill values for all of them; new channels hold these only
-    if the window is padded as well."""
+    """Pad channels to a power of two; returns the node and fill values for all its channels.
+
+    The new channels hold these values only if the window is padded as well, else 0.
+    """
     axis = _channel_axis(x)
     size = np.array(x.shapes.rows)
     size[:, axis] = [c and 1 << (c - 1).bit_length() for c in size[:, axis].tolist()]
@@ -146,7 +148,7 @@ def _channel_axis(x: Node) -> int:
 
 
 def _erased(x: Expr, bounds: Expr, fill: Expr, regions: int, axes: tuple[int, ...]) -> Expr:
-    """`fill` inside any region. `bounds` holds low and high of every axis of every region."""
+    """`fill` inside any region, else `x`; `bounds` holds (low, high) of each region and axis."""
     entries = iter(range(2 * regions * len(axes)))
     inside = []
     for _ in range(regions):
@@ -216,7 +218,7 @@ def _erase_axes(x: Node, axes, names) -> list[int]:
 
 
 def _region_bounds(x: Node, axes, anchor, shape, relative, centered):
-    """int [samples, regions * axes * 2]: low and high; the number of regions is a power of two."""
+    """Bounds (low, high), int [samples, regions * axes * 2], padded to a power of two regions."""
     count = x.count
     anchor = np.broadcast_to(anchor, (count, anchor.shape[1])).reshape(count, -1, len(axes))
     shape = np.broadcast_to(shape, (count, shape.shape[1])).reshape(count, -1, len(axes))
@@ -230,7 +232,7 @@ def _region_bounds(x: Node, axes, anchor, shape, relative, centered):
     limit = np.float32(2**30)
     ends = [np.trunc(np.clip(v, -limit, limit)).astype(np.int64) for v in (low, low + size)]
     bounds = np.stack(ends, axis=-1)
-    # a power of two, so that programs with other numbers of regions share few kernels
+    # pad to a power of two, so that programs with different numbers of regions share kernels
     regions = bounds.shape[1]
     empty = np.zeros((count, (1 << (regions - 1).bit_length()) - regions, len(axes), 2), np.int64)
     return np.concatenate([bounds, empty], axis=1).reshape(count, -1)

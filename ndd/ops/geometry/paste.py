@@ -26,11 +26,11 @@ ndd.paste(image, ratio=1.5, fill_value=[100, 110, 120]).shape
 def paste(
     input=data("Images."),
     fill_value=static("ints", REQUIRED, "Colour of the canvas: a value, or one per channel."),
-    min_canvas_size=geometry(float, 0.0, "Least height and width of the canvas."),
-    n_channels=static(int, 3, "Number of values of `fill_value`, if it is not one for all."),
+    min_canvas_size=geometry(float, 0.0, "Minimum height and width of the canvas."),
+    n_channels=static(int, 3, "Number of values in `fill_value`, unless it is a single one."),
     paste_x=geometry(float, 0.5, f"Horizontal {_POSITION}"),
     paste_y=geometry(float, 0.5, f"Vertical {_POSITION}"),
-    ratio=geometry(float, REQUIRED, "Size of the canvas in units of the image, at least 1."),
+    ratio=geometry(float, REQUIRED, "Size of the canvas relative to the image, at least 1."),
 ):
     """Put images on a larger canvas of one colour."""
     x = input
@@ -65,7 +65,7 @@ def _check_range(name: str, values: Array, low: float, high: float) -> None:
 
 
 def _colour(x: Node, values: tuple[int, ...], number: int) -> tuple[Node, tuple[int, ...]]:
-    """Fill values, wrapped into the type of `x`, and the axis they run along."""
+    """Fill values in the type of `x` (large ones wrap around), and the axis they run along."""
     if len(values) not in (1, number):
         raise ValueError(
             f"`fill_value` must have 1 or {number} (`n_channels`) values, got {len(values)}"
@@ -84,8 +84,8 @@ def _colour(x: Node, values: tuple[int, ...], number: int) -> tuple[Node, tuple[
 
 # -- several regions -----------------------------------------------------------------------------
 
-# Regions in one kernel. Its compilation took 2.5 s for 4 of them, 7 s for 8 and 78 s for 64 (on a
-# busy machine), so what lies below a longer chain is put into memory.
+# Maximum number of regions in one kernel. Compilation took 2.5 s for 4 regions, 7 s for 8 and 78 s
+# for 64 (on a busy machine), so longer chains store their canvas in memory in between.
 CHAIN = 4
 _ROWS = "a row (y, x) for every region."
 _RELATIVE = "relative to the extents"
@@ -98,7 +98,7 @@ ndd.multi_paste(images, in_ids=[1, 0], out_anchors=[[0, 0], [2, 0]], output_size
 =[(3, 2, 1), (3, 2, 1)]""",
 )
 def multi_paste(
-    inputs=data("Images or sequences; several, if `in_ids` is not given.", variadic=True),
+    inputs=data("Images or sequences; a single input if `in_ids` is given.", variadic=True),
     dtype=static(DType, None, "Element type of the result; the input's if omitted."),
     in_anchors=geometry(int, None, f"Start of the source, {_ROWS}", ragged=True),
     in_anchors_rel=geometry(float, None, f"The same, {_RELATIVE} of the input.", ragged=True),
@@ -156,7 +156,7 @@ def multi_paste(
 def _overlay(
     x: Node, axes: list[int], start: Array, extents: Array, place: Array, size: Array, below: Node
 ) -> Node:
-    """One region of `x` on top of another canvas."""
+    """Paste one region of `x` onto the canvas `below`."""
     count = x.count
     first, lengths, moved = (np.zeros((count, x.rank), np.int64) for _ in range(3))
     first[:, axes], moved[:, axes] = start, -place
@@ -180,7 +180,7 @@ def _layout(inputs: tuple[Node, ...]) -> str:
 
 
 def _region_ids(ids, x: Node, number: int) -> tuple[Array, Array]:
-    """Samples to paste [samples, regions], filled up, and how many regions every sample has."""
+    """Samples to paste, padded to [samples, regions], and the number of regions of each sample."""
     if ids is None:
         return np.zeros((x.count, 0), np.int64), np.full(x.count, number)
     rows = [a.reshape(-1) for a in ids]
@@ -192,7 +192,7 @@ def _region_ids(ids, x: Node, number: int) -> tuple[Array, Array]:
             )
     rows = rows if len(rows) == x.count else rows * x.count
     counts = np.array([len(r) for r in rows])
-    # 1, 2 or multiples of 4, so that programs with other numbers of regions share few kernels
+    # round up to 1, 2 or a multiple of 4, so that different numbers of regions share kernels
     most = max(int(counts.max()), 1)
     most = most if most <= 2 else -(-most // CHAIN) * CHAIN
     filled = np.repeat(np.arange(x.count)[:, None], most, axis=1)
@@ -216,7 +216,7 @@ def _canvas(size: Array | None, inputs: tuple[Node, ...], axes: list[int]) -> Ar
 
 
 def _check_fitting(sources: list[Node], size: Array, axes: list[int], counts: Array) -> None:
-    """All regions of a sample have its number of channels and of frames."""
+    """Require the same number of channels and frames in all regions of a sample."""
     rest = [d for d in range(size.shape[1]) if d not in axes]
     for k, x in enumerate(sources):
         wrong = (x.shapes.rows[:, rest] != size[:, rest]).any(axis=1) & (counts > k)
@@ -231,7 +231,7 @@ def _check_fitting(sources: list[Node], size: Array, axes: list[int], counts: Ar
 
 
 def _numbers(name: str, absolute, relative, extents: Array, counts: Array, rounding):
-    """int64 [samples, regions, 2] from rows per region, or None if nothing was given."""
+    """Rows per region as int64 [samples, regions, 2], or None if the argument was omitted."""
     if absolute is None and relative is None:
         return None
     if absolute is not None and relative is not None:

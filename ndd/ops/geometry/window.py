@@ -1,4 +1,4 @@
-"""Windows of samples: where crop and slice begin, how large they are, what lies outside."""
+"""Windows of samples: turns arguments of crop and slice into starts, sizes and fill values."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ OLD_DOC = "Deprecated and without effect."
 POLICIES = ("error", "pad", "trim_to_shape")
 ROUNDING_DOC = "How the position becomes pixels: round or truncate."
 CROP_ROUNDINGS = ("round", "truncate")
-# Positions, extents and volumes beyond this are mistakes; sums of several still fit in 64 bits.
+# Larger positions, extents and volumes are mistakes; sums of several still fit in 64 bits.
 MAX_EXTENT = 2**48
 
 
 def check_numbers(name: str, values: Array) -> Array:
-    """Refuse what cannot be a position or an extent: infinities, not-a-number, huge integers."""
+    """Reject values that cannot be a position or an extent: infinite, nan or huge ones."""
     fits = (values >= -MAX_EXTENT) & (values <= MAX_EXTENT)
     if not fits.all():
         raise ValueError(f"`{name}` is out of range: {values[~fits].flat[0]:g}")
@@ -37,7 +37,7 @@ def check_numbers(name: str, values: Array) -> Array:
 
 
 def check_extents(rows: Array) -> Array:
-    """Refuse shapes [samples, rank] that no memory can hold."""
+    """Reject shapes [samples, rank] that no memory can hold."""
     volumes = rows.astype(np.float64).prod(axis=1)
     if bool((volumes > MAX_EXTENT).any()):
         s = int(np.argmax(volumes))
@@ -56,7 +56,7 @@ def axis_rows(
 ) -> Array:
     """Axis numbers [samples, k]: from `axes` (one row, or one per sample) or from their letters.
 
-    Naming none means all of them, in order.
+    If neither names an axis, all axes are meant, in order.
     """
     if axes is not None and names is not None:
         raise ValueError("`axes` and `axis_names` exclude each other")
@@ -70,7 +70,7 @@ def axis_rows(
 
 
 def named_axes(names: str, layout: str | None) -> list[int]:
-    """Positions of axis letters."""
+    """Axis numbers of the letters `names` in a layout."""
     layout = layout or ""
     for name in names:
         if name not in layout:
@@ -80,7 +80,7 @@ def named_axes(names: str, layout: str | None) -> list[int]:
 
 
 def checked_axes(axes: Sequence[int], rank: int) -> list[int]:
-    """Axis numbers, negative ones counted from the end."""
+    """Check axis numbers and resolve negative ones, which count from the end."""
     result: list[int] = []
     for axis in axes:
         if not -rank <= axis < rank:
@@ -114,7 +114,7 @@ def fill_node(
 
 
 def on_device(node: Node, ordinal: int | None) -> Node:
-    """A small host value where it is needed."""
+    """Move a small host value to the device that needs it."""
     if ordinal is None:
         return node
     from ...core.call import _on
@@ -123,14 +123,14 @@ def on_device(node: Node, ordinal: int | None) -> Node:
 
 
 def beside(node: Node, x: Node) -> Node:
-    """A small host value where `x` is."""
+    """Move a small host value to the device of `x`."""
     return on_device(node, x.device)
 
 
 def c_cast(value: float, dtype: DType) -> Any:
-    """How compiled C converts a float: cut toward zero, wrapped around.
+    """Convert a float as compiled C does: truncate toward zero, then wrap around.
 
-    What lies outside of the machine's integer (32 bits; 64 for u32, i64, u64) becomes its lowest.
+    A value outside the machine's integer (32 bits; 64 for u32, i64, u64) becomes its lowest value.
     """
     with np.errstate(over="ignore"):
         number = float(np.float32(value))
@@ -146,7 +146,7 @@ def c_cast(value: float, dtype: DType) -> Any:
 
 
 def truncated(op: str, x: Node, dtype: DType | None) -> Node:
-    """`x` in another type: cut toward zero, saturated."""
+    """`x` in another type, truncated toward zero and saturated."""
     if dtype is None or dtype == x.dtype:
         return x
     return build.pointwise(op, _truncate, [x], [tuple(range(x.rank))], x.shapes, x.layout, (dtype,))
@@ -156,7 +156,7 @@ def _truncate(x: Expr, dtype: DType) -> Expr:
     top = _LARGEST.get(dtype)
     if top is None or x.dtype.bits <= dtype.bits:
         return ex.convert(x, dtype, "trunc")
-    # here floats saturate as well, even infinity; not-a-number stays
+    # here floats saturate as well, even infinity; nan stays nan
     exact = x if x.dtype.is_float else ex.cast(x, dt.float32)
     exact = ex.select(exact > top, ex.const(top, exact.dtype), exact)
     return ex.convert(ex.select(exact < -top, ex.const(-top, exact.dtype), exact), dtype)
@@ -177,7 +177,7 @@ def take_window(
 ) -> Node:
     """The window [start, start + size) of every sample; both [samples, rank].
 
-    `layout` tells the channel axis, along which `fill_values` run.
+    `layout` names the channel axis, along which several `fill_values` run.
     """
     extents = x.shapes.rows
     if policy == "pad":
@@ -263,7 +263,7 @@ def _crop_sizes(
 
 
 def fill_per_sample(values, x: Node) -> Node:
-    """Fill values in the type of `x`, one or one per sample."""
+    """Fill values in the type of `x`: one for all samples, or one per sample."""
     numbers = [c_cast(float(v), x.dtype) for v in values]
     if len(numbers) == 1:
         return beside(convert.const_scalar(numbers[0], x.dtype), x)

@@ -1,4 +1,4 @@
-"""Decoders: encoded images and .npy files to arrays. Shapes are known at the call, from headers."""
+"""Decode images and .npy files to arrays; shapes are known at the call, from the headers."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from ..random.crop import (
 )
 
 ON_ERROR_DOC = (
-    "What to do with an image that cannot be decoded: 'raise'; 'skip': another one of the batch in "
-    "its place; 'fill': zeros; or a function of the SampleError that gives the pixels, or None to "
-    "skip. `ndd.decoders.errors` keeps what happened."
+    "What to do with an image that cannot be decoded: 'raise' an error; 'skip' it and use another "
+    "image of the batch in its place; 'fill' it with zeros; or call a function that takes the "
+    "SampleError and returns the pixels, or None to skip. `ndd.decoders.errors` records failures."
 )
 PIXEL_TYPES = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.uint32, dt.int32, dt.float32)
 
-# The samples that could not be decoded under another policy than "raise".
+# Samples that could not be decoded, recorded under every policy except "raise".
 errors = Ledger(of_batches=True)
 
 _GPU_DOC = "For the GPU decoder; without effect."
-# Arguments that tune upstream's memory and GPU work. Nothing here depends on them.
+# Arguments that tune upstream's memory and GPU work; they have no effect here.
 _UNUSED = {
     "affine": static(bool, True, "Whether threads are bound to cores; without effect."),
     "device_memory_padding": static(int, 16777216, _GPU_DOC),
@@ -99,7 +99,7 @@ class Options(NamedTuple):
 
 
 def _image_decoder(body: Callable[..., Any]) -> Callable[..., Any]:
-    """A body with the shared arguments in its signature, which it gets as `options`."""
+    """Add the shared arguments to the signature of `body`, which receives them as `options`."""
     unused = {**_UNUSED, **(_UNUSED_CACHE if body.__name__ == "image" else {})}
 
     def whole(*inputs: Any, ordinal: int | None, **arguments: Any) -> Any:
@@ -122,7 +122,7 @@ def _image_decoder(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def encoded(x: Node) -> Node:
-    """The bytes of all samples, read now."""
+    """The bytes of all samples, evaluated now."""
     from ...core.call import on_host
 
     if x.dtype is not dt.uint8 or x.rank != 1:
@@ -134,7 +134,7 @@ def encoded(x: Node) -> Node:
 
 
 def sources_of(x: Node) -> Sequence[str]:
-    """Where the samples come from, as far as it is known."""
+    """The source of each sample, such as a file name; empty if unknown."""
     info = x.source_info
     if info is None or isinstance(info, str):
         return [info or ""] * x.count
@@ -142,7 +142,7 @@ def sources_of(x: Node) -> Sequence[str]:
 
 
 class Decoding:
-    """One call of an image decoder: headers are read when it is made, pixels when it is run."""
+    """One call of an image decoder: reads headers when constructed, pixels when evaluated."""
 
     def __init__(self, name: str, x: Node, options: Options) -> None:
         if options.dtype not in PIXEL_TYPES:
@@ -156,7 +156,7 @@ class Decoding:
         self.headers = self._read_headers()
         colour = options.output_type.name
         natives = self.headers.dtypes()
-        # pixels of one type are converted in the graph, where that fuses; else sample by sample
+        # if all images have one pixel type, convert in the graph, where it fuses; else per sample
         self.native = natives.pop() if len(natives) == 1 else None
         plain = "RGB" if colour == "YCbCr" else colour
         self.colour = plain if self.native else colour
@@ -186,7 +186,7 @@ class Decoding:
         return self.shapes.rows[:, :2]
 
     def frame(self) -> Node:
-        """A stand-in for the decoded images, to compute windows of."""
+        """A placeholder with the extents of the decoded images, from which windows are computed."""
         shapes = Shapes(np.ascontiguousarray(self.extents))
         return Node("frame", None, shapes, dt.uint8, "HW", self.x.batch)
 
@@ -206,7 +206,7 @@ class Decoding:
         self.shapes = Shapes(rows.astype(np.int64))
 
     def node(self, ordinal: int | None) -> Node:
-        """The decoded images, in the colour space and type that was asked for."""
+        """The decoded images, in the requested colour space and type."""
         dtype = self.options.dtype
         result = self._pixels(self.native or dtype, ordinal)
         is_ycbcr = self.options.output_type.name == "YCbCr"
@@ -231,7 +231,7 @@ class Decoding:
         return node if ordinal is None else build.transfer(node, ordinal)
 
     def _replaced(self, node: Node) -> Node:
-        """The result without its failures, computed now: which samples fail decides on shapes."""
+        """Evaluate now and replace failed samples, because shapes depend on which samples fail."""
         from ...core.call import _on, on_host
         from ...runtime.context import current_context
 
@@ -247,7 +247,7 @@ class Decoding:
             if given is not None:
                 arrays[s] = self._checked(given, node.dtype)
             elif good:
-                # the next one, so that neighbours of a run of failures differ
+                # take the next good one, so that separate runs of failures get different images
                 arrays[s] = arrays[next((g for g in good if g > s), good[0])]
             else:
                 raise ValueError(f"no image of the batch can be decoded: {self.failures[s].cause}")
@@ -294,17 +294,17 @@ def image_crop(
     input=data(_ENCODED),
     crop=geometry(float, None, "Size of the window: (H, W).", vector=True),
     crop_d=geometry(float, None, "Depth of the window; images have none."),
-    crop_h=geometry(float, None, "Height of the window; 0 for all."),
+    crop_h=geometry(float, None, "Height of the window; 0 for the full height."),
     crop_pos_x=geometry(float, 0.5, POSITION_DOC),
     crop_pos_y=geometry(float, 0.5, POSITION_DOC),
     crop_pos_z=geometry(float, 0.5, POSITION_DOC),
-    crop_w=geometry(float, None, "Width of the window; 0 for all."),
+    crop_w=geometry(float, None, "Width of the window; 0 for the full width."),
     rounding=static(CROP_ROUNDINGS, "round", ROUNDING_DOC),
     *,
     options,
     ordinal,
 ):
-    """Decode a window of images: `crop` of `decoders.image`, without decoding the rest."""
+    """Decode a window, like `crop` after `decoders.image`, without decoding the rest."""
     decoding = Decoding("decoders.image_crop", input, options)
     _, start, size = crop_bounds(
         decoding.frame(), crop, crop_w, crop_h, crop_d, crop_pos_x, crop_pos_y, crop_pos_z, rounding
@@ -324,7 +324,7 @@ def image_slice(
     data=data(_ENCODED),
     anchor=geometry(None, None, "Start of the window per axis.", vector=True, positional=True),
     shape_input=geometry(None, None, "Extent of the window.", vector=True, positional=True),
-    axes=geometry(int, None, "Axes of the window's numbers; W, H if omitted.", vector=True),
+    axes=geometry(int, None, "Axes that the bounds apply to; W, H if omitted.", vector=True),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     end=geometry(int, None, "End of the window.", vector=True),
     normalized_anchor=static(bool, True, "Whether a float `anchor` is relative to the extents."),
@@ -338,7 +338,7 @@ def image_slice(
     options,
     ordinal,
 ):
-    """Decode a window of images: `slice` of `decoders.image`, without decoding the rest."""
+    """Decode a window, like `slice` after `decoders.image`, without decoding the rest."""
     decoding = Decoding("decoders.image_slice", data, options)
     window = OPS["slice"].body(
         decoding.frame(), anchor, shape_input, axes, axis_names, None, end, (), None,
@@ -365,7 +365,7 @@ def image_random_crop(
     options,
     ordinal,
 ):
-    """Decode a random window of images: area uniform, aspect ratio log-uniform."""
+    """Decode a random window of each image: area uniform, aspect ratio log-uniform."""
     area, aspect = check_crop_ranges(random_area, random_aspect_ratio, num_attempts)
     decoding = Decoding("decoders.image_random_crop", input, options)
     start, size = crop_windows(decoding.extents, draw_of(rng), area, aspect, num_attempts)
@@ -379,9 +379,9 @@ _SHAPE_TYPES = (dt.int32, dt.uint32, dt.int64, dt.uint64, dt.float32, dt.float64
 @op.graph(mixed=True, sample=_PNM + "ndd.peek_image_shape(pnm)[1].item()\n=2")
 def peek_image_shape(
     input=data(_ENCODED),
-    adjust_orientation=static(bool, True, "Of the image as its EXIF data says to turn it."),
+    adjust_orientation=static(bool, True, "Apply the EXIF orientation to the shape."),
     dtype=static(DType, dt.int64, "Element type of the result."),
-    image_type=static(DALIImageType, DALIImageType.RGB, "Colour space that decides on channels."),
+    image_type=static(DALIImageType, DALIImageType.RGB, "Determines the number of channels."),
     *,
     ordinal,
 ):
@@ -444,8 +444,8 @@ def _copy_sample(arrays: Sequence[Array], sample: int, out: Array) -> None:
 
 
 def _read_npy(data: Array) -> tuple[DType, Array]:
-    """The array in the bytes of a .npy file, over the same memory."""
-    # the header of version 2 and later may be long, but says so itself
+    """The array stored in the bytes of a .npy file, without a copy."""
+    # 64 KB are enough: NumPy rejects headers of more than 10000 bytes
     stream = io.BytesIO(data[: 1 << 16].tobytes())
     try:
         version = np.lib.format.read_magic(stream)
@@ -516,7 +516,7 @@ def imread(
 
 
 def _imread_signature() -> inspect.Signature:
-    """The arguments of `decoders.image` but its input and its batch size."""
+    """The arguments of `imread`, then those of `decoders.image` except its input and batch size."""
     own = inspect.signature(imread).parameters
     shared = inspect.signature(image).parameters
     added = [p for n, p in shared.items() if n not in ("input", "batch_size", "device")]

@@ -1,4 +1,4 @@
-"""Arithmetic, comparison, bitwise and math functions: one table, all with the same promotion."""
+"""Arithmetic, comparison, bitwise and math functions, all with the same type promotion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Body = Callable[..., Expr]
 
 @dataclass(frozen=True)
 class Elementwise:
-    """One elementwise function: its body and which types it takes and gives."""
+    """One elementwise function: its body, and the types it accepts and returns."""
 
     name: str  # as users see it: "+", "math.sin"
     body: Body
@@ -71,7 +71,7 @@ def _negate(a: Expr) -> Expr:
 
 
 def _absolute(a: Expr) -> Expr:
-    # a comparison, not a cleared sign bit: abs(-0.0) stays -0.0, as upstream
+    # compare instead of clearing the sign bit: abs(-0.0) stays -0.0, as upstream
     return a if a.dtype.kind is DType.Kind.unsigned else ex.select(a < 0, -a, a)
 
 
@@ -107,7 +107,7 @@ ARITHMETIC = (
     Elementwise("*", _times, 2, "Product.", takes_bool=True, label="mul"),
     Elementwise("/", _divide, 2, "Quotient, as a float.", "float", label="div"),
     Elementwise(
-        "//", _float_pair(_divide, ml.idiv), 2, "Quotient, cut toward 0.", label="floordiv"
+        "//", _float_pair(_divide, ml.idiv), 2, "Quotient; integers truncate.", label="floordiv"
     ),
     Elementwise(
         "%", _float_pair(_fmod, ml.irem), 2, "Remainder, sign of the dividend.", label="mod"
@@ -146,16 +146,16 @@ MATH = (
     _f("asin", ml.asin, "Inverse sine."),
     _f("asinh", ml.asinh, "Inverse hyperbolic sine."),
     _f("atan", ml.atan, "Inverse tangent."),
-    _f("atan2", ml.atan2, "Angle of the point (y, x): first argument over second.", 2),
+    _f("atan2", ml.atan2, "Angle of the point (x, y); y is the first argument.", 2),
     _f("atanh", ml.atanh, "Inverse hyperbolic tangent."),
     _f("cbrt", ml.cbrt, "Cube root."),
-    _f("ceil", ml.ceil, "Smallest integer not below, as a float."),
+    _f("ceil", ml.ceil, "Smallest integer that is not less, as a float."),
     _f("clamp", _clamp, "The value, limited to the range from lo to hi.", 3, "promoted"),
     _f("cos", ml.cos, "Cosine."),
     _f("cosh", ml.cosh, "Hyperbolic cosine."),
     _f("exp", ml.exp, "Exponential function."),
     _f("fabs", ml.fabs, "Absolute value, as a float."),
-    _f("floor", ml.floor, "Largest integer not above, as a float."),
+    _f("floor", ml.floor, "Largest integer that is not greater, as a float."),
     _f("fpow", ml.pow, "Power, computed in floating point.", 2),
     _f("log", ml.log, "Natural logarithm."),
     _f("log10", ml.log10, "Logarithm to base 10."),
@@ -178,7 +178,7 @@ FUNCTIONS = {f.name: f for f in (*ARITHMETIC, *COMPARISON, *UNARY, *MATH)}
 
 
 def result_type(f: Elementwise, dtypes: Sequence[DType]) -> tuple[DType, DType]:
-    """(type of the result, type in which it is computed), or a TypeError."""
+    """(type of the result, type of the computation); raises TypeError if operands do not fit."""
     common = dtypes[0]
     for t in dtypes[1:]:
         common = promote(common, t)
@@ -211,7 +211,7 @@ def _run(*arguments: Any) -> Expr:
     if f.result == "bool" and dt.uint64 in kinds and common is dt.int64:
         return _compare_with_uint64(f, *xs)
     if f.label == "mod" and common is dt.float32 and any(x.dtype.is_integer for x in xs):
-        # integers beyond 2^24 are not float32 numbers; the remainder is taken of the exact ones
+        # float32 does not hold integers beyond 2^24; take the remainder of the exact values
         common = dt.float64
     return ex.cast(f.body(*(ex.cast(x, common) for x in xs)), result)
 
@@ -228,7 +228,7 @@ def _compare_with_uint64(f: Elementwise, a: Expr, b: Expr) -> Expr:
 
 
 def apply(f: Elementwise, *operands: Any) -> Any:
-    """One elementwise call."""
+    """Call an elementwise function."""
     return made(f, operands, (), _applied)
 
 
@@ -270,14 +270,14 @@ def _to(node: Node, device: int) -> Node:
 def _check_divisor(nodes: Sequence[Node], divisor: Any) -> None:
     if any(n.dtype.is_float for n in nodes) or not isinstance(divisor, (int, np.integer, np.bool_)):
         return
-    if divisor == 0 and nodes[0].shapes.rows.all(axis=1).any():  # of nothing, all quotients exist
+    if divisor == 0 and nodes[0].shapes.rows.all(axis=1).any():  # an empty dividend is fine
         raise ValueError("Integer division by zero.")
 
 
 def _operand(value: Any) -> Node:
     if isinstance(value, Handle):
         return input_of(value)
-    if isinstance(value, np.generic):  # first, as np.float64 is a float, too
+    if isinstance(value, np.generic):  # tested first: np.float64 is also a float
         kind = dt.from_numpy(value.dtype)
         if kind is not None and kind is not dt.bfloat16:
             return convert.const_scalar(value.item(), kind)
@@ -295,7 +295,7 @@ def _operand(value: Any) -> Node:
 
 
 def broadcast_shapes(nodes: Sequence[Node]) -> tuple[Shapes, list[tuple[int, ...]]]:
-    """Common shape of all operands, as NumPy has it, sample by sample."""
+    """Common shape by NumPy's broadcasting, sample by sample, and the axes of each operand."""
     rank = max(n.rank for n in nodes)
     axes = [tuple(range(rank - n.rank, rank)) for n in nodes]
     batches = {n.count for n in nodes if n.batch}

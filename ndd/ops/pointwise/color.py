@@ -1,4 +1,4 @@
-"""Colour: intensities, hue and saturation, colour spaces. All are pointwise."""
+"""Colour ops, all pointwise: intensities, hue and saturation, colour spaces."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _full_range(dtype: DType) -> float:
 
 
 def _center(given: Expr | None, dtype: DType) -> Expr:
-    """The level that contrast leaves alone: the middle of the positive range, if none is given."""
+    """The level that contrast does not change; by default the middle of the positive range."""
     if given is not None:
         return given
     return ex.const(0.5 if dtype.is_float else (ex.limits(dtype)[1] + 1) // 2, dt.float32)
@@ -51,7 +51,7 @@ def brightness_contrast(
     contrast_center=arg(float, None, _CENTER),
     dtype=static(DType, None, _DTYPE),
 ):  # fmt: skip
-    """Scale the contrast around a centre, then brightness, then shift."""
+    """Scale the contrast around a centre, then scale and shift the brightness."""
     center = _center(contrast_center, input.dtype)
     scale = brightness * contrast
     offset = brightness_shift * _full_range(dtype) + brightness * (center - contrast * center)
@@ -82,8 +82,8 @@ def contrast(
 
 
 # -- hue and saturation --------------------------------------------------------------------------
-# RGB → YIQ, and its inverse as float32 arithmetic gives it upstream (found by matching its results
-# bit for bit; it is off by one unit in the last place from the exact inverse).
+# RGB → YIQ, and the inverse that upstream computes in float32. We found it by matching upstream's
+# results bit for bit; it is one unit in the last place off the exact inverse.
 _YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.321), (0.211, -0.523, 0.311))
 _RGB = (
     (0.9996643662452698, 0.9565411806106567, 0.6208617091178894),
@@ -95,9 +95,9 @@ _RGB = (
 def _twist(
     hue: Expr | None, saturation: Expr | None, before: Expr | None = None, after: Expr | None = None
 ) -> list[list[Expr]]:
-    """The matrix that turns chroma by `hue` degrees and scales it, in YIQ.
+    """The matrix that rotates chroma by `hue` degrees and scales it, in YIQ.
 
-    `before` and `after` scale everything; which of the two decides on the last bit.
+    `before` and `after` both scale all channels, but they round differently in the last bit.
     """
     angle = None if hue is None else f32(ex.cast(hue, dt.float64) * math.pi / 180.0)
     matrix = []
@@ -181,7 +181,7 @@ def color_twist(
     image_type=_IMAGE_TYPE,
     dtype=static(DType, None, _DTYPE),
 ):
-    """Change hue, saturation, contrast and brightness as one 3x3 matrix."""
+    """Change hue, saturation, contrast and brightness with one 3x3 matrix."""
     half = 0.5 if input.dtype.is_float else 128.0
     offset = (half - half * contrast) * brightness
     return _mix_channels(input, _twist(hue, saturation, before=brightness * contrast)) + offset
@@ -223,7 +223,7 @@ def _u8(x: Expr) -> Expr:
 
 
 def _in_colour_space(x: Expr, source: str, target: str) -> Expr:
-    """The pixel `x` of one colour space, converted; `x` is read channel by channel."""
+    """Convert the pixel `x`, read channel by channel, to another colour space."""
     channels = [ex.at_axis(x, -1, k) for k in range(_CHANNELS[source])]
     if source == "BGR":
         channels.reverse()

@@ -15,7 +15,7 @@ def _convert(x: Expr, dtype: DType) -> Expr:
 
 
 def cast_node(name: str, x: Node, dtype: DType) -> Node:
-    """`x` in another element type: rounded half away from zero, saturated."""
+    """`x` in another element type: halves round away from zero, results saturate."""
     return build.pointwise(
         name, _convert, [x], [tuple(range(x.rank))], x.shapes, x.layout, (dtype,)
     )
@@ -33,7 +33,7 @@ def cast(
 @op.graph(
     sample="ndd.cast_like(ndd.tensor([1.5]), ndd.tensor([1])).dtype.name\n='i32'",
 )  # fmt: skip
-def cast_like(input=data(), like=data("A value whose element type is taken.")):
+def cast_like(input=data(), like=data("Value that determines the element type.")):
     """Convert to the element type of the second input."""
     return cast_node("cast_like", input, like.dtype)
 
@@ -42,5 +42,5 @@ def cast_like(input=data(), like=data("A value whose element type is taken.")):
     sample="ndd.copy(ndd.tensor([1, 2])).shape\n=(2,)",
 )  # fmt: skip
 def copy(input=data()):
-    """A copy in memory of its own; also across devices with `device=`."""
+    """Copy to new memory; with `device=` also to another device."""
     return build.copy("copy", input)

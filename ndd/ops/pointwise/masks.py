@@ -1,4 +1,4 @@
-"""Ops that look at positions or tables: grid_mask, lookup_table, one_hot, and coordinates."""
+"""Ops on positions, lookup tables and points: grid_mask, lookup_table, one_hot, coord_…"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..geometry.window import beside, c_cast
 
 
 def _grid(x, tile, ratio, angle, shift_x, shift_y):
-    """`x` times 0 where both coordinates, turned and in units of tiles, have a small fraction."""
+    """Zero `x` where the fractions of both rotated coordinates, in tiles, are below `ratio`."""
     numbers = (tile, ratio, angle, shift_x, shift_y)
     tile, ratio, angle, shift_x, shift_y = (ex.convert(v, dt.float32) for v in numbers)
     c, s = ml.cos(angle) / tile, ml.sin(angle) / tile
@@ -30,13 +30,13 @@ def _grid(x, tile, ratio, angle, shift_x, shift_y):
     u = (-shift_x / tile - s * row) + column * c
     v = (-shift_y / tile + c * row) + column * s
     hole = (u - ex.floor(u) < ratio) & (v - ex.floor(v) < ratio)
-    # a product, so that nan and infinity stay visible, as upstream
+    # multiply by 0, so that nan and infinity become nan, as upstream
     zero = ex.cast(_wide(x) * 0.0, x.dtype) if x.dtype.is_float else ex.const(0, x.dtype)
     return ex.select(hole, zero, x)
 
 
 def _wide(x: Expr) -> Expr:
-    """A float in a type that has arithmetic."""
+    """Widen 16-bit floats, which have no arithmetic, to float32."""
     return ex.cast(x, dt.float32) if x.dtype.bits == 16 else x
 
 
@@ -76,8 +76,8 @@ MAX_KEY = 0xFFFF
 def _table(keys: tuple[int, ...], numbers: bytes) -> Node:
     """The values of keys 0, 1, … up to the largest key, then the default.
 
-    `numbers` are the values and the default, as the bytes of float64: -0.0 equals 0.0, and would be
-    taken for it.
+    `numbers` holds the values and the default as the bytes of float64: as floats, -0.0 and 0.0
+    would be equal cache keys.
     """
     given = np.frombuffer(numbers)
     with np.errstate(over="ignore"):
@@ -87,7 +87,7 @@ def _table(keys: tuple[int, ...], numbers: bytes) -> Node:
 
 
 def _looked_up(x: Expr, table: Expr, last: Expr, dtype: DType) -> Expr:
-    """The table's entry, or its last one (the default) for any other key."""
+    """The table's entry for a key, or its last entry (the default) for an unknown key."""
     wide = {dt.uint32: dt.int64, dt.int64: dt.int64, dt.uint64: dt.uint64}.get(x.dtype, dt.int32)
     key, last = ex.cast(x, wide), ex.cast(last, wide)
     known = (key >= 0) & (key < last)
@@ -103,7 +103,7 @@ def lookup_table(
     input=data("Integers."),
     default_value=static(float, 0.0, "Value of keys that are not in the table."),
     dtype=static(DType, dt.float32, "Element type of the result."),
-    keys=static("ints", (), "Keys, from 0 to 65535; the last of equal ones counts."),
+    keys=static("ints", (), "Keys, from 0 to 65535; of equal keys the last one counts."),
     output_dtype=static(DType, None, "Old name of `dtype`."),
     values=static("floats", (), "Value of every key."),
 ):
@@ -124,7 +124,7 @@ def lookup_table(
 
 
 def _hot(x: Expr, on: Expr, off: Expr, axis: int) -> Expr:
-    """`on` where the position on `axis` is the class."""
+    """`on` where the position on `axis` is the class, else `off`."""
     if x.dtype.is_float:
         x = _wide(x)
         inside = (x > -2147483648.0) & (x < 2147483648.0)
@@ -138,7 +138,7 @@ def _hot(x: Expr, on: Expr, off: Expr, axis: int) -> Expr:
 )  # fmt: skip
 def one_hot(
     input=data("Class numbers."),
-    axis=static(int, None, "Place of the new axis; at the end if omitted or -1."),
+    axis=static(int, None, "Position of the new axis; at the end if omitted or -1."),
     axis_name=static(str, None, "Letter of the new axis in the layout."),
     dtype=static(DType, dt.float32, "Element type of the result."),
     num_classes=static(int, 0, "Extent of the new axis."),
@@ -177,7 +177,7 @@ def one_hot(
 
 
 def _mirrored(x, *rest):
-    """2 * centre - x in the columns that are flipped."""
+    """2 * centre - x in flipped columns, `x` in the others."""
     *numbers, order = rest
     flips, centers = numbers[:3], numbers[3:]
     result = x
@@ -222,8 +222,8 @@ def coord_flip(
 def _mapped(x: Expr, matrix: Expr, offset: Expr, columns: int, width: int, dtype: DType) -> Expr:
     """((m0 * x0 + m1 * x1) + …) + t, with the row of M that belongs to the output column.
 
-    `width` is the length of a row of `matrix`, or 0 if it is a number. A row that is longer than
-    there are columns ends with the offset.
+    `width` is the row length of `matrix`, or 0 if `matrix` is a scalar. A row longer than `columns`
+    ends with the offset.
     """
     row = ex.index(-1)
 
@@ -246,7 +246,7 @@ MAX_COORDINATES = 6
 )  # fmt: skip
 def coord_transform(
     input=data("Points along the last axis."),
-    M=arg(float, None, "Matrix, its values row by row, or a scale.", matrix=True),
+    M=arg(float, None, "Matrix (or its values row by row), or a scale.", matrix=True),
     MT=arg(float, None, "Matrix with the offset as its last column.", matrix=True),
     T=arg(float, None, "Offset: a number or one per coordinate.", vector=True),
     dtype=static(DType, dt.float32, "Element type of the result: float32 or the input's."),
@@ -290,7 +290,7 @@ def _check_coordinates(what: str, number: int) -> None:
 
 
 def _flat_matrix(name: str, matrix: Node, width: int) -> tuple[Node, int]:
-    """The values row by row, and the number of rows; a list is cut into rows of `width`."""
+    """The values row by row, and the number of rows; a list is split into rows of `width`."""
     shapes = matrix.shapes
     if not shapes.uniform:
         raise ValueError(f"`{name}` must have the same shape in every sample")

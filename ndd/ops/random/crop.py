@@ -27,19 +27,19 @@ from ..resample.resize import (
 )
 from ..resample.resize_geometry import Frame, filters
 
-AREA_DOC = "Least and largest area, relative to the image's."
-ASPECT_DOC = "Least and largest ratio of width to height."
-ATTEMPTS_DOC = "How often to try a random shape before the largest one is taken."
-RNG_DOC = "Where random numbers come from; the thread's own generator if omitted."
-_AT_ONCE = 16  # attempts that are drawn together
-_FALLBACK = 0xFFFFFFFF  # the counter of the draw after all attempts
+AREA_DOC = "Minimum and maximum area, relative to the image's."
+ASPECT_DOC = "Minimum and maximum ratio of width to height."
+ATTEMPTS_DOC = "Number of random shapes to try before falling back to the largest window."
+RNG_DOC = "Source of random numbers; the thread's default generator if omitted."
+_AT_ONCE = 16  # attempts drawn together
+_FALLBACK = 0xFFFFFFFF  # counter of the draw that places the fallback
 
 
 @memoized(64)
 def check_crop_ranges(
     area: tuple[float, ...], aspect: tuple[float, ...], attempts: int
 ) -> tuple[Array, Array]:
-    """Both ranges as pairs."""
+    """Check the arguments; returns both ranges as pairs."""
     pairs: list[Array] = []
     for name, values in (("random_area", area), ("random_aspect_ratio", aspect)):
         pair = values * 2 if len(values) == 1 else values
@@ -61,14 +61,14 @@ def crop_windows(
     """Starts and shapes [samples, 2] of random windows in images of these heights and widths.
 
     The area is uniform and the aspect ratio log-uniform; sides are rounded. A window that is larger
-    than the image, or whose ratio has left the range by rounding, is drawn again. Attempt k of
-    sample s depends on nothing but the draw, s and k.
+    than the image, or whose ratio leaves the range by rounding, is drawn again. Attempt k of sample
+    s depends only on the draw, s and k.
     """
     samples = np.arange(len(extents))
     shape, words = np.zeros(extents.shape, np.int64), np.empty(extents.shape, np.uint32)
     open_, first = samples, 0
     while len(open_):
-        # with the last attempts comes what is drawn after all of them, in case they fail
+        # the last attempts come with a draw that places the fallback, in case all of them fail
         final = first + _AT_ONCE >= attempts
         numbers = np.arange(first, min(first + _AT_ONCE, attempts) + final)
         if final:
@@ -105,7 +105,7 @@ def _attempts(extents: Array, words: Sequence[Array], area: Array, aspect: Array
 
 
 def largest_window(extents: Array, area: Array, aspect: Array) -> Array:
-    """The largest shape of an allowed ratio and area; nothing of an empty image."""
+    """The largest shape with an allowed ratio and area; (0, 0) for an empty image."""
     height, width = extents.T
     filled = (extents > 0).all(axis=1, keepdims=True)
     ratio = width.astype(np.float32) / np.maximum(height, 1).astype(np.float32)
@@ -162,7 +162,7 @@ ndd.random_resized_crop(image, size=[24, 24], rng=ndd.random.RNG(seed=1234)).sha
 =(24, 24, 3)""",
 )
 def random_resized_crop(
-    input=data("Images or sequences, all of whose frames get the same window."),
+    input=data("Images or sequences; all frames of a sequence get the same window."),
     antialias=static(bool, True, ANTIALIAS_DOC),
     dtype=static(DType, None, DTYPE_DOC),
     interp_type=geometry(DALIInterpType, None, INTERP_DOC),
@@ -178,7 +178,7 @@ def random_resized_crop(
 ):
     """Resize a random window: area uniform, aspect ratio log-uniform.
 
-    The window is a region of interest: filters read the pixels around it, too (see `resize`).
+    The window is a region of interest: filters also read pixels around it (see `resize`).
     """
     x, axes = input, spatial_axes(input)
     if len(size) not in (1, 2):

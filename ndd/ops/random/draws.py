@@ -32,13 +32,13 @@ from ..geometry.window import check_extents, on_device
 from .crop import RNG_DOC
 
 _HEAD = 5  # key, lane, sample; the strides follow
-_SHAPE = "Extents of the result; a number per sample if omitted."
+_SHAPE = "Extents of the result; a scalar per sample if omitted."
 _LIKE = "A tensor of the wanted shape, instead of `shape`."
 _DTYPE = "Element type of the result."
 
 
 def _place(shape_like: Node | None, shape: Array | None, count: int | None, ordinal: int | None):
-    """(shapes of the result, device)."""
+    """(shapes of the result, device), from the arguments."""
     if shape_like is not None:
         if shape is not None:
             raise ValueError("`shape` and `shape_like` exclude each other")
@@ -52,7 +52,7 @@ def _place(shape_like: Node | None, shape: Array | None, count: int | None, ordi
 
 
 def check_volumes(rows: Array) -> Shapes:
-    """Shapes of these extents, each with so few elements that a word can number them."""
+    """Shapes of these extents; rejects samples with more elements than a 32-bit word can number."""
     shapes = Shapes(check_extents(np.ascontiguousarray(rows)))
     if bool((shapes.volumes >= 2**32).any()):
         raise ValueError(
@@ -62,7 +62,7 @@ def check_volumes(rows: Array) -> Shapes:
 
 
 def _rows_node(rows: Array, dtype: DType, batch: bool) -> Node:
-    """One row per sample, as a batch, without a copy for each."""
+    """One row per sample, as a batch over the memory of `rows`."""
     rows = np.ascontiguousarray(rows, dtype.np)
     count, width = rows.shape
     base = rows.__array_interface__["data"][0]
@@ -72,7 +72,7 @@ def _rows_node(rows: Array, dtype: DType, batch: bool) -> Node:
 
 
 def key_table(draw: Draw, shapes: Shapes, extra: Array | None, batch: bool) -> Node:
-    """What elements of these shapes need to draw; `extra`: more numbers for each sample."""
+    """Table (key, lane, sample, strides) from which elements draw; `extra`: more columns."""
     head = np.empty((shapes.count, _HEAD), np.uint32)
     head[:, :4] = (*draw.key, *draw.lane)
     head[:, 4] = np.arange(shapes.count)
@@ -87,12 +87,12 @@ def _at(table: Expr, k: int) -> Expr:
 
 
 def extra_at(table: Expr, rank: int, k: int) -> Expr:
-    """One of the extra numbers of a table, a float32."""
+    """Extra number k of a table, as float32."""
     return ex.bits(_at(table, _HEAD + rank + k), dt.float32)
 
 
 def words_at(table: Expr, axes: Iterable[int]) -> tuple[Expr, ...]:
-    """Four random words for this element, if these axes count."""
+    """Four random words for this element; elements that differ only along other axes share them."""
     places = [ex.cast(ex.index(a), dt.uint32) * _at(table, _HEAD + a) for a in axes]
     element = reduce(add, places) if places else ex.const(0, dt.uint32)
     key, lane, sample = (
@@ -110,7 +110,7 @@ def _below(word: Expr, count: Expr) -> Expr:
 
 
 def _working_type(dtype: DType) -> DType:
-    """Where numbers of a type are computed: integers of all sizes need float64."""
+    """The type in which numbers are computed; integers of all sizes need float64."""
     return dt.float32 if dtype in (dt.float32, dt.float16, dt.bfloat16) else dt.float64
 
 
@@ -139,7 +139,7 @@ def _uniform(table: Expr, rank: int, dtype: DType) -> Expr:
     work = _working_type(dtype)
     low, high = (ex.cast(extra_at(table, rank, k), work) for k in range(2))
     value = low + unit(words_at(table, range(rank)), work) * (high - low)
-    # the sum may be rounded up to the end, which does not belong to the range
+    # the sum may round up to `high`, which is not part of the range
     return ex.convert(ex.select(value < high, value, low), dtype)
 
 
@@ -154,9 +154,9 @@ def _one_of(table: Expr, values: Expr, rank: int, dtype: DType) -> Expr:
 )
 def uniform(
     shape_like=arg(float, None, _LIKE, positional=True, any_shape=True),
-    dtype=static(DType, dt.float32, f"{_DTYPE} Integers are rounded numbers of the range."),
+    dtype=static(DType, dt.float32, f"{_DTYPE} Integers are rounded numbers from the range."),
     range=geometry(
-        float, (-1.0, 1.0), "Least number, and the end, which is not drawn.", vector=True
+        float, (-1.0, 1.0), "Start and end of the range; the end is not drawn.", vector=True
     ),
     rng=static("RNG", None, RNG_DOC),
     shape=geometry(int, None, _SHAPE, vector=True),
@@ -205,7 +205,7 @@ def _normal(table: Expr, mean: Expr, stddev: Expr, rank: int, dtype: DType) -> E
     if work is dt.float32:
         value = standard_normal(words[0], words[1])
     else:
-        # Box and Muller's transform; the first number lies in (0, 1]: its logarithm is finite
+        # Box-Muller transform; `first` lies in (0, 1], so its logarithm is finite
         first, turn = 1.0 - unit(words[:2], work), unit(words[2:], work) * _TURN
         value = ml.sqrt(-2.0 * ml.log(first)) * ml.cos(turn)
     mean, stddev = (ex.cast(ex.convert(v, dt.float32), work) for v in (mean, stddev))
@@ -226,7 +226,7 @@ def normal(
     count=None,
     ordinal=None,
 ):
-    """Random numbers of a normal distribution."""
+    """Random numbers from a normal distribution."""
     _check_type(dtype, _NUMBERS)
     shapes, ordinal = _place(shape_like, shape, count, ordinal)
     inputs, batch = [mean, stddev], count is not None
@@ -265,7 +265,8 @@ def coin_flip(
 def _chosen(table: Expr, *rest) -> Expr:
     """The element of the chosen row.
 
-    After the strides the table holds the last row, the length of a row, and its own strides.
+    After the strides of the draws, the table holds the last row, the length of a row, and the
+    strides within a row.
     """
     *tables, drawn, inner, weighted, dtype = rest
     last = ex.cast(_at(table, _HEAD + drawn), dt.int32)
@@ -280,7 +281,7 @@ def _chosen(table: Expr, *rest) -> Expr:
 
 
 def _reached(word: Expr, limits: Expr, last: Expr, steps: int) -> Expr:
-    """How many of 2**steps - 1 growing limits the word reaches, by bisection; `last` at most."""
+    """Number of the 2**steps - 1 ascending limits that `word` reaches, at most `last`; bisects."""
     place = ex.const(0, dt.int32)
     for k in reversed(range(steps)):
         beyond = word >= ex.lookup(limits, place + ((1 << k) - 1))
@@ -295,7 +296,7 @@ def _reached(word: Expr, limits: Expr, last: Expr, steps: int) -> Expr:
 def choice(
     a=data("What to choose from: rows of a tensor, or a number n for 0 to n - 1."),
     shape_like=arg(float, None, _LIKE, positional=True, any_shape=True),
-    p=geometry(float, None, "Probability of every row; equal ones if omitted.", ragged=True),
+    p=geometry(float, None, "Probability of each row; uniform if omitted.", ragged=True),
     rng=static("RNG", None, RNG_DOC),
     shape=geometry(int, None, "How many to choose; one per sample if omitted.", vector=True),
 ):
@@ -340,7 +341,7 @@ def _numbers_of(a: Node) -> Array:
 def _weights(p, rows: Array) -> tuple[Array, list[Node], int]:
     """(last possible row of every sample, limits between rows as 32-bit words, bisection steps).
 
-    At least one step, so that there is a table.
+    There is at least one step, so that the limits are never empty.
     """
     steps = max(int(rows.max() - 1).bit_length(), 1)
     limits = np.full((len(rows), (1 << steps) - 1), 0xFFFFFFFF, np.uint32)
@@ -376,7 +377,7 @@ def beta(
     count=None,
     ordinal=None,
 ):
-    """Random numbers of a beta distribution, computed on the host."""
+    """Random numbers from a beta distribution, computed on the host."""
     _check_type(dtype, "f32 f64")
     for name, values in (("alpha", alpha), ("beta", beta)):
         bad = np.flatnonzero(~((values > 0) & np.isfinite(values)))
@@ -392,7 +393,7 @@ def beta(
 
 
 def _beta(node: Node, inputs, params) -> Storage:
-    """X / (X + Y) for two gamma variables, in logarithms, which small parameters need."""
+    """X / (X + Y) of two gamma variables; in logarithms, because small parameters underflow."""
     draw, alpha, beta = params
     volumes = node.shapes.volumes
     sample = np.repeat(np.arange(node.count), volumes)
@@ -409,7 +410,7 @@ def _beta(node: Node, inputs, params) -> Storage:
 
 
 def _log_gamma(draw: Draw, shape: Array, element: Array, sample: Array, which: int) -> Array:
-    """Logarithms of gamma variables (Marsaglia, Tsang, 2000; shapes below 1 through shape + 1)."""
+    """Logarithms of gamma variables (Marsaglia, Tsang, 2000); shapes below 1 go via shape + 1."""
     d = np.where(shape < 1, shape + 1, shape) - 1 / 3
     c = 1 / np.sqrt(9 * d)
     result = np.empty(len(shape))
@@ -443,17 +444,17 @@ sorted(int(i) for i in order.tensors)
 =[0, 1, 2, 3]""",
 )
 def batch_permutation(
-    allow_repetitions=static(bool, False, "Whether numbers may be repeated, and left out."),
+    allow_repetitions=static(bool, False, "Whether indices may be repeated and left out."),
     no_fixed_points=static(
-        bool, False, "Whether no sample may keep its place; has no effect on a single one."
+        bool, False, "Move every sample to another place; no effect on a single sample."
     ),
     rng=static("RNG", None, RNG_DOC),
     count=None,
     ordinal=None,
 ):
-    """The numbers of all samples in random order, for `permute_batch`.
+    """Indices of all samples in random order, for `permute_batch`.
 
-    Without fixed points, each of the orders that are one cycle is as likely as any other.
+    With `no_fixed_points` the order is a single cycle, and all such cycles are equally likely.
     """
     if count is None:
         raise ValueError("`batch_size` is required: no input tells the number of samples")

@@ -1,7 +1,7 @@
 """Noise: noise.gaussian, shot and salt_and_pepper.
 
-All of them draw inside of the kernel that needs the noise, which is never stored. What an element
-draws depends on its number in its sample, of whatever is fused with the op.
+All of them draw inside the kernel that needs the noise, so the noise is never stored. What an
+element draws depends on its index in its sample, not on what is fused with the op.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _noisy(
     name: str, body, x: Node, draw: Draw, drawn: Shapes, arguments: list[Node],
     key: tuple[object, ...], extra: Array | None = None,
 ) -> Node:  # fmt: skip
-    """`body(x, table, *arguments, *key)` of every element; `drawn`: how many numbers it takes."""
+    """`body(x, table, *arguments, *key)` of each element; `drawn`: shapes of the numbers drawn."""
     table = beside(key_table(draw, drawn, extra, x.batch), x)
     inputs = [x, table, *arguments]
     axes = [tuple(range(x.rank)), *[()] * (len(inputs) - 1)]
@@ -39,7 +39,7 @@ def _noisy(
 
 
 def _float_of(x: Expr) -> Expr:
-    """As float32 if that holds all values, else as float64."""
+    """`x` as float32 if that holds all its values, else as float64."""
     small = x.dtype.bits <= 16 or x.dtype is dt.float32
     return ex.cast(x, dt.float32 if small else dt.float64)
 
@@ -55,8 +55,8 @@ def _add_normal(x: Expr, table: Expr, mean: Expr, stddev: Expr, rank: int) -> Ex
 @op.graph(name="noise.gaussian", rejects="bool", sample=_SAMPLE.format("gaussian"))
 def gaussian(
     input=data(_INPUT),
-    mean=arg(float, 0.0, "Mean of what is added."),
-    stddev=arg(float, 1.0, "Standard deviation of what is added."),
+    mean=arg(float, 0.0, "Mean of the noise."),
+    stddev=arg(float, 1.0, "Standard deviation of the noise."),
     rng=static("RNG", None, RNG_DOC),
 ):
     """Add a normal random number to every value; integers are rounded and saturated."""
@@ -66,7 +66,7 @@ def gaussian(
 
 
 def _count_events(x: Expr, table: Expr, factor: Expr, rank: int) -> Expr:
-    """Not-a-number and what is not positive count nothing; infinity stays."""
+    """Count Poisson events: nan and non-positive values give 0, infinity stays infinity."""
     factor = ex.cast(ex.convert(factor, dt.float32), dt.float64)
     rate = ex.cast(x, dt.float64) / factor
     count = ex.select(rate > 0.0, poisson(rate, words_at(table, range(rank))), 0.0)
@@ -76,12 +76,12 @@ def _count_events(x: Expr, table: Expr, factor: Expr, rank: int) -> Expr:
 @op.graph(name="noise.shot", rejects="bool", sample=_SAMPLE.format("shot"))
 def shot(
     input=data(_INPUT),
-    factor=arg(float, 20.0, "What one event counts; with 0, nothing changes."),
+    factor=arg(float, 20.0, "Value of one event; 0 leaves the input unchanged."),
     rng=static("RNG", None, RNG_DOC),
 ):
     """Replace every value by a Poisson random number of that mean, in steps of `factor`.
 
-    So looks what a sensor counts, event by event: the variance is `factor` times the mean.
+    This models a sensor that counts events: the variance is `factor` times the mean.
     """
     drawn = check_volumes(input.shapes.rows)
     return _noisy("shot", _count_events, input, draw_of(rng), drawn, [factor], (input.rank,))
@@ -99,16 +99,16 @@ def _replace(
 def salt_and_pepper(
     input=data(_INPUT),
     pepper_val=geometry(
-        float, None, "Value of pepper; the least of the input's type if omitted, -1 of floats."
+        float, None, "Value of pepper; the smallest of the input's type if omitted, -1 for floats."
     ),
     per_channel=static(
-        bool, False, "Whether channels (C; without a layout the last axis) are hit one by one."
+        bool, False, "Whether channels (axis C; without a layout the last) draw separately."
     ),
     prob=geometry(float, 0.05, "Probability of salt or pepper."),
     salt_val=geometry(
-        float, None, "Value of salt; the largest of the input's type if omitted, 1 of floats."
+        float, None, "Value of salt; the largest of the input's type if omitted, 1 for floats."
     ),
-    salt_vs_pepper=geometry(float, 0.5, "Probability of salt where there is one of them."),
+    salt_vs_pepper=geometry(float, 0.5, "Probability that an affected pixel is salt."),
     rng=static("RNG", None, RNG_DOC),
 ):
     """Replace random pixels by one of two values."""
@@ -138,7 +138,7 @@ def _check_share(name: str, values: Array) -> Array:
 
 
 def _channel_axis(x: Node) -> int | None:
-    """The axis along which a pixel extends, if there is one."""
+    """The axis of channels, if there is one."""
     if x.layout:
         return x.layout.index("C") if "C" in x.layout else None
     return x.rank - 1 if x.rank else None

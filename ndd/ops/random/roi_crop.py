@@ -23,16 +23,16 @@ def roi_random_crop(
     crop_shape=geometry(int, REQUIRED, "Extents of the window.", vector=True),
     in_shape=geometry(int, None, "Extents of the data, instead of the data itself.", vector=True),
     roi_end=geometry(int, None, "Where the region of interest ends.", vector=True),
-    roi_shape=geometry(int, None, "Extents of the region of interest, or its end.", vector=True),
+    roi_shape=geometry(int, None, "Extents of the region, instead of `roi_end`.", vector=True),
     roi_start=geometry(int, REQUIRED, "Where the region of interest begins.", vector=True),
     rng=static("RNG", None, RNG_DOC),
     count=None,
     ordinal=None,
 ):
-    """Start of a random window that lies in a region of interest, or has all of it inside.
+    """Draw the start of a random window that lies in a region of interest or contains it.
 
-    Along each axis by itself: a window that is smaller than the region lies in it, a larger one
-    contains it. If the data or its shape is given, the window does not leave it.
+    Each axis is independent: a window smaller than the region lies in it, a larger one contains it.
+    If the data or its shape is given, the window does not leave the data.
     """
     if (roi_end is None) == (roi_shape is None):
         raise ValueError("either `roi_end` or `roi_shape` must be given, and not both")
@@ -86,7 +86,7 @@ def _extents(name: str, values: Array, axes: int) -> Array:
 
 
 def _bounds(shape: Array, axes: int, given: bool) -> Array:
-    """Extents of the data along the window's axes; a window may have fewer than an input."""
+    """Extents of the data along the window's axes; a window may have fewer axes than an input."""
     if not given:
         return _extents("in_shape", shape, axes)
     if shape.shape[1] < axes:
@@ -95,7 +95,7 @@ def _bounds(shape: Array, axes: int, given: bool) -> Array:
 
 
 def _refuse(wrong: Array, why: str, **values: Array) -> None:
-    """Raise if an axis of a sample is wrong, and tell that sample's values."""
+    """Raise an error with the values of the first sample that has a wrong axis, if any."""
     bad = np.flatnonzero(wrong.any(axis=1))
     if len(bad):
         s = int(bad[0])

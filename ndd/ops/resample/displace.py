@@ -35,17 +35,17 @@ from .sampling import (
 )
 from .warp import spatial_axes
 
-LAYOUTS = "HWC FHWC CHW FCHW"  # all but the first are an addition
-_FILL_DOC = "Value outside of the input, cut to its type."
-_MASK_DOC = "Samples with 0 stay as they are."
+LAYOUTS = "HWC FHWC CHW FCHW"  # upstream takes only the first
+_FILL_DOC = "Value outside the input, converted to its type."
+_MASK_DOC = "Samples with mask 0 are not changed."
 _IMAGE = "image = ndd.zeros(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')\n"
 
-# (the input, its axes of rows and columns, *numbers) → position (y, x), edges at whole numbers
+# (input, axis of rows, axis of columns, *numbers) → position (y, x), pixel edges at integers
 Displacement = Callable[..., tuple[Expr, Expr]]
 
 
 def _displaced(x: Expr, fill: Expr, mask: Expr, *rest: Any) -> Expr:
-    """`x` read where `place` says; `rest`: numbers for it, and the key."""
+    """Read `x` at the position that `place` returns; `rest` holds its numbers, then the key."""
     *numbers, place, axes, interp, masked = rest
     at = list(zip(axes, place(x, *axes, *numbers), strict=True))
     if interp is NN:
@@ -72,7 +72,7 @@ def _displace(
 
 
 def _waves(x: Expr, rows: int, columns: int, *numbers: Expr) -> tuple[Expr, Expr]:
-    """Upstream counts pixels at whole numbers here, and reads between edges at whole numbers."""
+    """As upstream, waves count pixel centres at integers, but reading has pixel edges there."""
     ampl_x, ampl_y, freq_x, freq_y, phase_x, phase_y = (ex.convert(n, dt.float32) for n in numbers)
     row, column = f32(ex.index(rows)), f32(ex.index(columns))
     return (
@@ -100,7 +100,7 @@ def water(
 
 
 def _bulge(x: Expr, rows: int, columns: int) -> tuple[Expr, Expr]:
-    """The distance from the centre, in units of the larger half extent, becomes its square."""
+    """Square the distance from the centre, in units of the larger half extent."""
     middle = [f32(ex.extent(x, axis)) * 0.5 for axis in (rows, columns)]
     radius = ex.floor(ex.maximum(middle[0], middle[1]))
     radius = ex.maximum(radius, 1.0)
@@ -116,12 +116,12 @@ def sphere(
     interp_type=static(DALIInterpType, NN, INTERP_DOC),
     mask=arg(int, 1, _MASK_DOC),
 ):
-    """Look through a glass ball in front of the image."""
+    """Distort images as a glass ball in front of them would."""
     return _displace("sphere", _bulge, input, [], fill_value, interp_type, mask)
 
 
 def _shaken(x: Expr, rows: int, columns: int, table: Expr, degree: Expr) -> tuple[Expr, Expr]:
-    """All channels of a pixel move together, and all frames."""
+    """Move pixels at random; all channels and frames of a pixel move together."""
     numbers = [ex.lookup(table, ex.const(k, dt.int32)) for k in range(5)]
     row, column = (ex.cast(ex.index(axis), dt.uint32) for axis in (rows, columns))
     pixel = row * ex.cast(ex.extent(x, columns), dt.uint32) + column

@@ -1,10 +1,10 @@
-"""Two resamples in one: an option that trades exactness for a single sampling.
+"""Merge two resamples into one: an option that trades exactness for sampling only once.
 
     with ndd.fusion_options(merge_resamples=True):
         x = ndd.rotate(ndd.resize(x, size=[224, 224]), angle=10)   # samples x once
 
-Both are affine maps from their result to their input, so they are one such map together. What gets
-lost is what the first one would have done by itself: its filter, its rounding, its border.
+Each is an affine map from its result to its input, so both together are one such map. The filter,
+the rounding and the border of the first resample are lost.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .resize_geometry import Frame
 
 @contextmanager
 def fusion_options(*, merge_resamples: bool = False) -> Iterator[None]:
-    """What fusion may do beyond what keeps all bits, for the calls in a `with` block.
+    """Allow fusion to change bits of the results, for the calls in a `with` block.
 
-    `merge_resamples`: a resize, rotate or warp_affine of the result of another one samples that
-    one's input, once; `explain` shows such calls as `resize+rotate`. As a decorator it holds for
-    the calls of one function.
+    `merge_resamples`: a resize, rotate or warp_affine of the result of another one samples only
+    once, from the input of the first; `explain` shows such calls as `resize+rotate`. As a decorator
+    it applies to the calls of one function.
 
     >>> import ndd
     >>> image = ndd.zeros(shape=[40, 60, 3], dtype=ndd.uint8, layout="HWC")
@@ -52,15 +52,15 @@ class Sampling(NamedTuple):
     source: Node
     op: str
     axes: tuple[int, ...]
-    frame: Frame | None  # if it only resizes
+    frame: Frame | None  # None unless it only resizes
     matrices: Array  # float64 [samples or 1, n, n + 1]: from the result to the input, (x, y, z)
 
 
 def remember(node: Node, source: Node, op: str, axes: tuple[int, ...],
              frame: Frame | None, matrices: Array | None = None) -> None:  # fmt: skip
-    """Note on a new node what a merging call has to know, if any may come."""
+    """Record on a new node how it was sampled, if a later call may merge with it."""
     external = source.storage is not None and source.storage.external
-    if not merging() or external:  # memory that is not ours may change until then
+    if not merging() or external:  # external memory may change before the merge
         return
     if matrices is None:
         assert frame is not None
@@ -69,7 +69,7 @@ def remember(node: Node, source: Node, op: str, axes: tuple[int, ...],
 
 
 def merged_with(x: Node, axes: tuple[int, ...]) -> Sampling | None:
-    """The resample that made `x`, if a call along `axes` may take its place."""
+    """The resample that made `x`, if a call along `axes` may merge with it."""
     if not merging() or x.result.sampling is None or x.result.sampling.axes != axes:
         return None
     found: Sampling = x.result.sampling
@@ -77,7 +77,7 @@ def merged_with(x: Node, axes: tuple[int, ...]) -> Sampling | None:
 
 
 def frame_matrices(f: Frame) -> Array:
-    """A resize as matrices; its axes come as (z, y, x), those of matrices as (x, y, z)."""
+    """A resize as matrices; a frame has its axes as (z, y, x), a matrix as (x, y, z)."""
     scale = ((f.hi.astype(np.float64) - f.lo) / np.maximum(f.out, 1))[:, ::-1]
     n = scale.shape[1]
     matrices = np.zeros((len(scale), n, n + 1))
@@ -87,14 +87,14 @@ def frame_matrices(f: Frame) -> Array:
 
 
 def framed(first: Frame, second: Frame) -> Frame:
-    """One resize for two."""
+    """The frame of one resize that replaces two."""
     scale = (first.hi.astype(np.float64) - first.lo) / np.maximum(first.out, 1)
     lo, hi = (first.lo + scale * edge for edge in (second.lo, second.hi))
     return Frame(first.extents, second.out, lo.astype(np.float32), hi.astype(np.float32))
 
 
 def composed(first: Array, second: Array) -> Array:
-    """The one matrix of two warps [..., n, n + 1], `first` applied to the input, `second` to that.
+    """One matrix [..., n, n + 1] for two warps: `first` of the input, then `second` of the result.
 
     Matrices map outputs to inputs, so a position of the last output goes through `second` first:
     A (B p + b) + a = (A B) p + (A b + a).

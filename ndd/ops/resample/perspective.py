@@ -41,12 +41,12 @@ _ORIGIN_DOC = "Where coordinates begin: the corner or the center (as OpenCV) of 
 def _sampled(
     x: Expr, at: Sequence[At], border: str, fill: Expr | None, interp: DALIInterpType
 ) -> Expr:
-    """`x` at a position (y, x), centres at whole numbers, in its own type."""
+    """`x` at a position (y, x) in its own type; pixel centres are at integers."""
     rows, columns = at
     outside = None if fill is None else ex.convert(fill, x.dtype, _FILL_ROUNDING)
     if interp is NN:
         return weighted(x, rows, columns, border, outside, interp)
-    if outside is not None:  # interpolated like a pixel
+    if outside is not None:  # the fill value is interpolated like a pixel
         outside = ex.convert(outside, dt.float32)
     if interp is LINEAR and border in ("constant", "replicate"):
         return ex.convert(ex.bilinear(x, rows, columns, outside), x.dtype)
@@ -60,7 +60,7 @@ _FILL_ROUNDING = "even"  # as OpenCV
 
 
 def _projected(x: Expr, matrix: Expr, origin: Expr, *rest: Any) -> Expr:
-    """`origin`: see `_origin`; `rest`: the fill value, if any, and the key."""
+    """Read `x` at projected positions; `rest` holds the fill value, if any, and the key."""
     *fill, axes, frame, border, interp = rest
     rows, columns = axes
 
@@ -89,8 +89,8 @@ def warp_perspective(
     matrix_input=arg(
         float, None, "The matrix, by position.", matrix=True, positional=True, per_frame=True
     ),
-    border_mode=static(BORDERS, "constant", f"What lies outside of the input: {_BORDER_NAMES}."),
-    fill_value=static("floats", (), "Value outside of the input, or one per channel; else 0."),
+    border_mode=static(BORDERS, "constant", f"Values outside the input: {_BORDER_NAMES}."),
+    fill_value=static("floats", (), "Value outside the input, or one per channel; 0 if omitted."),
     interp_type=static(DALIInterpType, LINEAR, _INTERP_DOC),
     inverse_map=static(bool, True, "Whether the matrix maps the result to the input."),
     matrix=arg(
@@ -102,7 +102,7 @@ def warp_perspective(
 ):  # fmt: skip
     """Move pixels by a projective map: result(x, y) = input(u / w, v / w), (u, v, w) = M (x, y, 1).
 
-    With `inverse_map=False` the matrix maps the input to the result; it is read at the call.
+    With `inverse_map=False` the matrix maps the input to the result; the call reads it at once.
     """
     x = input
     check_filter("interp_type", interp_type, (NN, LINEAR, CUBIC))
@@ -158,7 +158,7 @@ def _remapped(
         (axis, ex.convert(p, dt.float32) - origin)
         for axis, p in zip(axes, (mapy, mapx), strict=True)
     ]
-    if interp is NN:  # the pixel that the point lies in
+    if interp is NN:  # the pixel that contains the point
         at = [(axis, ex.floor(p + 0.5)) for axis, p in at]
     return _sampled(x, at, "constant", ex.const(0.0, dt.float32), interp)
 
@@ -176,9 +176,9 @@ def remap(
     interp=static(DALIInterpType, LINEAR, _INTERP_DOC),
     pixel_origin=static(ORIGINS, "corner", _ORIGIN_DOC),
 ):
-    """Read every pixel of the result from where two maps say; 0 outside of the input.
+    """Read each pixel of the result from the position that two maps give; 0 outside the input.
 
-    Sequences have a map for each frame (FHW, FHWC), or one for all.
+    Sequences take one map per frame (FHW, FHWC), or one for all frames.
     """
     x = input
     check_filter("interp", interp, (NN, LINEAR, CUBIC))

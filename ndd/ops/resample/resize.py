@@ -1,7 +1,7 @@
 """Interpolation to another size: resize, resize_crop_mirror and tensor_resize.
 
-Arguments become a `Frame` (which part of the input becomes which extents), this becomes taps per
-sample and axis (both in resize_geometry.py), and a kernel does the rest: `build.resample`.
+Arguments become a `Frame` (which part of the input becomes which extents), and the frame becomes
+taps per sample and axis (both in resize_geometry.py), with which `build.resample` interpolates.
 """
 
 from __future__ import annotations
@@ -43,36 +43,36 @@ from .resize_geometry import (
 )
 from .sampling import LINEAR, rows_node
 
-# A missing layout is the first that fits.
+# If the layout is missing, we assume the first one that fits.
 LAYOUTS = "HWC FHWC CHW FCHW CFHW DHWC FDHWC CDHW FCDHW CFDHW"
-# Element types that float32 does not hold exactly, or that upstream does not take.
+# Element types that float32 does not hold exactly, or that upstream rejects.
 REJECTED = "bool i8 u32 i32 u64 i64 f64"
 
 DTYPE_DOC = "Element type of the result: float32, or the input's (if omitted)."
 INTERP_DOC = "Filter: a `DALIInterpType`, or one per sample as integers. INTERP_LINEAR if omitted."
-MIN_DOC = "Filter where the result is smaller; `interp_type` if omitted."
-MAG_DOC = "Filter where the result is not smaller; `interp_type` if omitted."
-ANTIALIAS_DOC = "Whether to widen the filter where the result is smaller."
-MAX_DOC = "Largest extent, or one per axis; smaller ones are kept in proportion where `mode` does."
+MIN_DOC = "Filter for axes that shrink; `interp_type` if omitted."
+MAG_DOC = "Filter for axes that do not shrink; `interp_type` if omitted."
+ANTIALIAS_DOC = "Whether to widen the filter along axes that shrink."
+MAX_DOC = "Maximum extent, or one per axis; the other axes follow if `mode` keeps proportions."
 MODE_DOC = f"How sizes and proportions are reconciled: {', '.join(MODES)}."
-SIZE_DOC = "Extents of the result, (H, W) or (D, H, W); 0 is free, negative ones mirror."
-EXTENT_DOC = "of the result; 0 is free, a negative one mirrors."
+SIZE_DOC = "Extents of the result, (H, W) or (D, H, W); 0 leaves one free, negative ones mirror."
+EXTENT_DOC = "of the result; 0 leaves it free, a negative value mirrors."
 SHORTER_DOC = "Extent of the shorter side; the others keep the proportions."
 LONGER_DOC = "Extent of the longer side; the others keep the proportions."
-ROI_DOC = "of the region that becomes the result, in pixels; it may be reversed, to mirror."
+ROI_DOC = "of the region that becomes the result, in pixels; a reversed region mirrors."
 RELATIVE_DOC = "Whether the region is given relative to the extents."
-SUBPIXEL_DOC = "Whether to adjust the region, so that rounding the size does not change the scale."
+SUBPIXEL_DOC = "Whether to adjust the region so that rounding the size does not change the scale."
 _IMAGE = "image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout='HWC')\n"
 
 
-# -- what all share ------------------------------------------------------------------------------
+# -- shared steps --------------------------------------------------------------------------------
 
 
 def resample_frame(
     name: str, x: Node, axes: Sequence[int], f: Frame, kinds: tuple[Array, Array], antialias: bool,
     dtype: DType, innermost: int | None = None, used: Sequence[int] | None = None,
 ) -> Node:  # fmt: skip
-    """`x` with `axes` resized as the frame says. `used`: columns of it that need interpolation."""
+    """Resize `axes` of `x` as `f` says; `used`: the columns of `f` that need interpolation."""
     before = merged_with(x, tuple(axes))
     if before is not None and before.frame is None:
         return _warped_after(name, before, x, f, dtype)
@@ -85,7 +85,7 @@ def resample_frame(
 
 
 def _warped_after(name: str, before: Sampling, x: Node, f: Frame, dtype: DType) -> Node:
-    """A resize of a warped image, as a warp."""
+    """Express a resize of a warped image as a warp."""
     from .warp import warp
 
     rows = np.array(x.shapes.rows)
@@ -121,7 +121,7 @@ def _resized(
 
 
 def _interpolated(name: str, x: Node, axes: list[int], shapes: Shapes, taps: list[Taps]) -> Node:
-    """As float32. A kernel interpolates along three axes at once."""
+    """Interpolate to float32; a kernel handles up to three axes, so more take several kernels."""
     if len(axes) > 3:
         rows = np.array(shapes.rows)
         rows[:, axes[3:]] = x.shapes.rows[:, axes[3:]]
@@ -131,7 +131,7 @@ def _interpolated(name: str, x: Node, axes: list[int], shapes: Shapes, taps: lis
 
 
 def converted(name: str, x: Node, dtype: DType) -> Node:
-    """`x` in another type: rounded, halves away from zero, and saturated."""
+    """`x` in another type: halves round away from zero, results saturate."""
     if x.dtype is dtype:
         return x
     return build.pointwise(name, _to, [x], [tuple(range(x.rank))], x.shapes, x.layout, (dtype,))
@@ -142,8 +142,8 @@ def _to(x: Expr, dtype: DType) -> Expr:
 
 
 def _rounded(x: Expr, table: Expr, axis: int, rank: int, dtype: DType, volume: bool) -> Expr:
-    """Halves become even in some elements of a row (see `Even` in resize_geometry.py) and go away
-    from zero elsewhere; a row has axis `axis` and those behind it, of extents table[6:].
+    """Round halves to even in some elements of a row (see `Even` in resize_geometry.py), and away
+    from zero elsewhere. A row spans `axis` and the axes after it, whose extents are table[6:].
     """
     stop, *ranges, rows = (ex.lookup(table, ex.const(k, dt.int32)) for k in range(6))
     extents = [ex.lookup(table, ex.const(6 + k, dt.int32)) for k in range(rank - axis - 1)]
@@ -168,7 +168,7 @@ def spatial_axes(x: Node) -> list[int]:
 
 
 def columns_of(name: str, values: Array | None, axes: int) -> Array | None:
-    """Numbers [samples or 1, axes]; a single one is meant for all axes."""
+    """Numbers [samples or 1, axes]; a single number is broadcast to all axes."""
     if values is None:
         return None
     if values.shape[1] not in (1, axes):
@@ -187,7 +187,7 @@ def wanted_sizes(
     layout: str, size: Array | None, sides: dict[str, Array | None], shorter: Array | None,
     longer: Array | None, mode: str | None,
 ) -> tuple[Array, str]:  # fmt: skip
-    """Extents asked for [samples or 1, axes] and the mode that reconciles them."""
+    """Requested extents [samples or 1, axes], and the mode that reconciles them."""
     letters = [letter for letter in layout if letter in "DHW"]
     given = {k: v for k, v in sides.items() if v is not None}
     ways = {
@@ -299,7 +299,7 @@ def resize_crop_mirror(
     max_size=static("floats", None, MAX_DOC),
     min_filter=geometry(DALIInterpType, None, MIN_DOC),
     minibatch_size=static(int, 32, OLD_DOC),
-    mirror=geometry(int, 0, "Axes to mirror the window along: 1 width, 2 height, 4 depth; a sum."),
+    mirror=geometry(int, 0, "Axes to mirror, as a sum: 1 for width, 2 for height, 4 for depth."),
     mode=static(MODES, None, MODE_DOC),
     resize_longer=geometry(float, None, LONGER_DOC),
     resize_shorter=geometry(float, None, SHORTER_DOC),
@@ -400,8 +400,10 @@ def _resized_axes(x: Node, axes: Any, names: str | None) -> list[int]:
 def _resize_span(
     x: Node, axes: list[int], f: Frame, kinds: tuple[Array, Array], antialias: bool, dtype: DType
 ) -> Node:
-    """Upstream works on the axes from the first to the last one that changes, two at least; which
-    is the innermost of them, and their costs, decide about the last bits."""
+    """Resize at least two axes, from the first to the last one that changes, as upstream does.
+
+    The choice of the innermost axis and the costs of all axes determine the last bits.
+    """
     full = f.extents.astype(np.float32)
     same = ((f.out == f.extents) & (f.lo == 0) & (f.hi == full)).all(axis=0)
     changed = [a for a, stays in zip(axes, same, strict=True) if not stays] or [x.rank - 1]
@@ -416,7 +418,7 @@ def _resize_span(
         at = span.index(axis)
         for target, own in zip(whole[1:], f[1:], strict=True):
             target[:, at] = own[:, k]
-    # a filter that blurs does so along the axes asked for only
+    # a Gaussian blurs even if the size stays, but only along the requested axes
     blurs = bool((kinds[0] == GAUSSIAN).any())
     used = [k for k, a in enumerate(span) if a in changed or (blurs and a in axes)]
     if same.all() and not blurs:

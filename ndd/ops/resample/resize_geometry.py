@@ -1,6 +1,6 @@
-"""From the arguments of the resize family to numbers per sample and axis: extents, regions, taps.
+"""Turns arguments of the resize ops into numbers per sample and axis: extents, regions, taps.
 
-Everything here is vectorised over samples, [samples, axes]; nothing looks at pixels.
+All functions work on arrays [samples, axes] of numbers; none of them reads pixels.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ...kernels.ir.taps import (
 
 MODES = ("default", "stretch", "not_larger", "not_smaller")
 ROUNDINGS = ("round", "truncate", "ceil")
-# Extents beyond this are mistakes; positions still fit 32-bit integers, sums of them too.
+# Larger extents are mistakes; up to this, positions and their sums fit 32-bit integers.
 MAX_EXTENT = 2**30
-# A region of interest thinner than this is widened by as much, about its middle (as upstream).
+# A thinner region of interest is widened by this much about its middle, as upstream does.
 MIN_REGION = np.float32(1e-3)
 
-# As upstream: extents before rounding are at least this, and filters grow to at most this radius.
+# Upstream's minimum of an extent before rounding, and its maximum radius of a filter.
 MIN_SIZE = np.float32(0.1)
 MAX_RADIUS = np.float32(4096)
 
@@ -45,13 +45,13 @@ TABLE_STEPS = np.array([0, 2, 64, 128, 192], np.float32)  # by kind
 _HALF = np.float32(0.5)
 
 
-# -- results that are kept -----------------------------------------------------------------------
+# -- cached results ------------------------------------------------------------------------------
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class _Content:
-    """Arguments that are equal if they hold the same numbers."""
+    """Cache key of arguments; two are equal if they hold the same numbers."""
 
     __slots__ = ("args", "hash", "key")
 
@@ -73,9 +73,11 @@ def _content(x: Any) -> Any:
 
 
 def _kept(function: _F) -> _F:
-    """`function`, which computes numbers from numbers, with its last results kept: most batches are
-    of sizes that were there before, and then this takes a tenth of the time (64 images of different
-    sizes: 180 → 20 µs). Nobody may write to these results."""
+    """Cache the last results of a pure function of numbers; nobody may write to these results.
+
+    Most batches repeat earlier sizes, and a hit takes a tenth of the time (64 images of different
+    sizes: 180 → 20 µs).
+    """
     found = memoized(64)(wraps(function)(lambda content: function(*content.args)))
     return cast(_F, wraps(function)(lambda *args: found(_Content(args))))
 
@@ -84,12 +86,12 @@ def _kept(function: _F) -> _F:
 
 
 class Frame(NamedTuple):
-    """What is resized to what; `lo` > `hi` where the result is mirrored."""
+    """Which part of the input becomes which extents; `lo` > `hi` mirrors the result."""
 
-    extents: Array  # int64: of the input
-    out: Array  # int64: of the result
-    lo: Array  # float32: region of interest, in pixels of the input
-    hi: Array  # float32
+    extents: Array  # int64, of the input
+    out: Array  # int64, of the result
+    lo: Array  # float32, start of the region of interest in pixels of the input
+    hi: Array  # float32, its end
 
 
 @_kept
@@ -99,7 +101,7 @@ def frame(
     subpixel: bool = True, rounding: str = "round", alignment: Array | float = 0.5,
     scales: Array | None = None,
 ) -> Frame:  # fmt: skip
-    """Extents and regions for the `sizes` (or, instead, `scales`) asked for; 0 leaves one free."""
+    """Extents and regions for the requested `sizes` or `scales`; 0 leaves an extent free."""
     low, high, region = _region(extents, lo, hi, relative)
     if scales is not None:
         if mode in ("not_larger", "not_smaller"):
@@ -111,17 +113,17 @@ def frame(
     out = _rounded(real, rounding)
     out[extents == 0] = 0
     if (sizes <= 0).any():
-        # along a free axis a reversed region is not mirrored, as upstream
+        # a reversed region does not mirror along a free axis, as upstream
         proportional = mode in ("default", "stretch")
         free = (sizes == 0) & (proportional | ~(sizes != 0).any(1, keepdims=True))
         low, high = _swapped(low, high, (sizes < 0) | (free & (low > high)))
-    if subpixel and not (lo is None and (out == real).all()):  # else it would change nothing
+    if subpixel and not (lo is None and (out == real).all()):  # otherwise a no-op
         low, high = _adjusted(low, high, real, out, alignment)
     return Frame(extents, out, low.astype(np.float32), high.astype(np.float32))
 
 
 def check_finite(name: str, values: Array) -> Array:
-    """Refuse numbers that cannot be an extent or a position."""
+    """Reject numbers that cannot be an extent or a position."""
     good = np.abs(values) <= MAX_EXTENT
     if not good.all():
         bad = ~good
@@ -136,7 +138,7 @@ def check_finite(name: str, values: Array) -> Array:
 def _region(
     extents: Array, lo: Array | None, hi: Array | None, relative: bool
 ) -> tuple[Array, Array, Array]:
-    """The region of interest, float32, in pixels: from, to, and its extents."""
+    """(start, end, extents) of the region of interest in pixels, as float32."""
     full = extents.astype(np.float32)
     if lo is None or hi is None:
         return np.zeros_like(full), full, full
@@ -148,7 +150,7 @@ def _region(
     low = np.where(thin, low - MIN_REGION * _HALF, low)
     high = np.where(thin, high + MIN_REGION * _HALF, high)
     region = np.abs(high - low)
-    far_away = (region == 0) & (extents > 0)  # from the image: there is no float32 between
+    far_away = (region == 0) & (extents > 0)  # float32 cannot resolve thin regions there
     return low, high, np.where(far_away, MIN_REGION, region)
 
 
@@ -164,8 +166,8 @@ def _limits(max_size: Sequence[float] | None, axes: int) -> Array | None:
 
 
 def _real_sizes(sizes: Array, region: Array, mode: str, limits: Array | None) -> Array:
-    """Extents before rounding, without signs; in float32, which decides some halves."""
-    given = (sizes != 0) & (region > 0)  # nothing has no proportions
+    """Unsigned extents before rounding; in float32, whose rounding decides some halves."""
+    given = (sizes != 0) & (region > 0)  # an empty region has no proportions
     if limits is None and given.all():
         return _sizes_given(np.abs(sizes), region, mode)
     some = given.any(1, keepdims=True)
@@ -183,13 +185,13 @@ def _real_sizes(sizes: Array, region: Array, mode: str, limits: Array | None) ->
         most = limits / region
         common = np.minimum(common, most.min(1, keepdims=True))
         real = region * np.where(some, common, np.float32(1))
-        # what decides is met exactly
+        # the size or limit that determines the scale is met exactly
         real = np.where(given & (scale == common), np.abs(sizes), real)
         return np.where(some & (most == common), limits, real)
 
 
 def _sizes_given(sizes: Array, region: Array, mode: str) -> Array:
-    """The same, if none is free or limited."""
+    """Like `_real_sizes`, if no extent is free or limited."""
     if mode in ("default", "stretch"):
         return sizes
     scale = sizes / region
@@ -213,7 +215,7 @@ def _swapped(low: Array, high: Array, swap: Array) -> tuple[Array, Array]:
 def _adjusted(
     low: Array, high: Array, real: Array, out: Array, alignment: Array | float
 ) -> tuple[Array, Array]:
-    """The region stretched about its middle as the size was by rounding: the scale stays true."""
+    """Stretch the region by as much as rounding changed the size, so that the scale stays true."""
     stretch = out / real.astype(np.float64)
     low, high = low.astype(np.float64), high.astype(np.float64)
     anchor = low + (high - low) * alignment
@@ -224,7 +226,7 @@ def _adjusted(
 
 
 def windowed(f: Frame, start: Array, size: Array, mirror: Array | None = None) -> Frame:
-    """The frame of a part of the result: outputs [start, start + size), mirrored where asked."""
+    """The frame of a part of the result: outputs [start, start + size), mirrored on request."""
     step = (f.hi.astype(np.float64) - f.lo) / np.maximum(f.out, 1)
     lo, hi = f.lo + start * step, f.lo + (start + size) * step
     if mirror is not None:
@@ -238,7 +240,7 @@ def windowed(f: Frame, start: Array, size: Array, mirror: Array | None = None) -
 def filters(
     interp: Array | None, smaller: Array | None, larger: Array | None
 ) -> tuple[Array, Array]:
-    """Kinds for shrinking and for growing, [samples or 1], from the three arguments."""
+    """Filter kinds for shrinking and for growing axes, [samples or 1], from three arguments."""
     if interp is None and smaller is None and larger is None:
         return _LINEAR
     both = np.array([DALIInterpType.INTERP_LINEAR]) if interp is None else interp
@@ -268,10 +270,10 @@ def plan_taps(
     f: Frame, kinds: tuple[Array, Array], antialias: bool, innermost: int,
     elements: Array | None = None, lanes: int = 0,
 ) -> ResizePlan:  # fmt: skip
-    """Taps along every axis. `innermost`: which of the axes upstream takes for x.
+    """Taps along each axis; `innermost` is the axis that upstream treats as x.
 
-    For results that are rounded: `elements` per position along that axis, of which upstream rounds
-    so many as `lanes` at once.
+    For rounded results, there are `elements` per position along that axis, and upstream rounds
+    `lanes` elements at once.
     """
     way = f.hi - f.lo
     size = np.abs(way)
@@ -287,8 +289,8 @@ def plan_taps(
     end = np.ceil(np.maximum(f.lo, f.hi) - radius).astype(np.int64) + count
     needed = np.maximum(np.minimum(f.extents, end) - begin, 0)
     turn = _turns(needed, f.out, count, innermost)
-    # Upstream stores only what the passes after the first need, and counts positions from there;
-    # nearest pixels are taken in a single pass over what is needed.
+    # Upstream stores only the pixels that passes after the first need, and counts positions from
+    # there; it takes nearest pixels in a single pass over the pixels it needs.
     axes = np.arange(f.out.shape[1])
     later = turn > 0
     if NEAREST in present:
@@ -304,7 +306,7 @@ def plan_taps(
     taps = [Taps(*c) for c in columns]
     if elements is None:
         return ResizePlan(taps, None)
-    single = None  # nearest pixels are taken one by one
+    single = None  # samples whose nearest pixels upstream takes one by one
     if NEAREST in present:
         single = (nearest & (turn == turn.shape[1] - 1)).any(axis=1)
     return ResizePlan(taps, _even_parts(f, taps, innermost, single, elements, lanes))
@@ -313,7 +315,7 @@ def plan_taps(
 def _spread(
     kind: Array, present: set[int], size: Array, n_out: Array, antialias: bool
 ) -> tuple[Array, Array, Array]:
-    """(table entries per pixel, radius, taps), step by step as upstream, so that the bits agree."""
+    """(table entries per pixel, radius, taps), computed as upstream does so that the bits agree."""
     radius: Array = BASE_RADIUS[kind]
     if antialias:
         radius = np.maximum(radius, np.minimum(radius * size / n_out, MAX_RADIUS))
@@ -328,21 +330,21 @@ def _spread(
     return stretch, radius, np.maximum(np.ceil(np.float32(2) * radius), 1).astype(np.int64)
 
 
-# Relative costs by which upstream chooses the order of the passes (2400 observed choices agree), in
-# float32, whose rounding decides between equal ones: of a tap along x, y and z, and of a sum.
+# Relative costs of a tap along x, y and z, and of a sum, by which upstream chooses the order of its
+# passes (2400 observed choices agree). Rounding in float32 does the tie-breaking.
 _TAP, _STORE = (1.4, 1.0, 1.2), np.float32(3)
 
 
 def _turns(needed: Array, out: Array, count: Array, innermost: int) -> Array:
-    """In which order upstream interpolates the axes, [samples, axes]: the cheapest, by the numbers
-    of pixels that it reads and writes and their taps."""
+    """Upstream's order of interpolating the axes, [samples, axes]: the cheapest one, counting the
+    pixels that it reads and writes and their taps."""
     axes = out.shape[1]
-    if axes > 3:  # upstream has no such thing
+    if axes > 3:  # upstream resizes at most three axes
         return np.broadcast_to(np.arange(axes), out.shape)
     orders, turns = _orders(axes)
     taps, tap_costs = count.astype(np.float32), _tap_costs(axes, innermost)
     inputs, outputs = needed.astype(np.float64), out.astype(np.float64)
-    costs: dict[tuple[int, ...], Array] = {}  # of all passes up to the last of these axes
+    costs: dict[tuple[int, ...], Array] = {}  # of all passes along these axes, in this order
     for order in orders:
         for k, axis in enumerate(order):
             if (way := order[: k + 1]) in costs:
@@ -356,7 +358,7 @@ def _turns(needed: Array, out: Array, count: Array, innermost: int) -> Array:
 
 @memoized(4)
 def _orders(axes: int) -> tuple[list[tuple[int, ...]], Array]:
-    """All orders, of equal ones that first which upstream takes; and the turns of the axes."""
+    """All orders of the axes, in upstream's tie-breaking order, and the turns of the axes."""
     orders = list(permutations(range(axes)))[::-1]
     return orders, np.argsort(orders, axis=1)
 
@@ -372,21 +374,22 @@ def _tap_costs(axes: int, innermost: int) -> Array:
 
 
 class Even(NamedTuple):
-    """Which elements of a row upstream rounds in blocks: exact halves become even there, elsewhere
-    they go away from zero. [samples] each."""
+    """Elements of a row that upstream rounds in blocks, [samples] each: exact halves become even
+    there and round away from zero elsewhere."""
 
-    stop: Array  # elements before this
-    ranges: Array  # [samples, 4]: and those of two ranges of positions, each from and to
-    rows: Array  # 0, or the positions in a row where all rows of a plane count as one
+    stop: Array  # all elements before this one
+    ranges: Array  # [samples, 4]: positions in two more ranges (start, end, start, end)
+    rows: Array  # 0, or the positions in a row if all rows of a plane count as one row
 
 
 def _even_parts(
     f: Frame, taps: list[Taps], innermost: int, single: Array | None, inner: Array, lanes: int
 ) -> Even:
-    """A row has `inner` elements per position along the innermost axis. If that one comes last,
-    there are blocks of `lanes` pixels: of those that touch the left border, none, and the right.
-    Else there are blocks of elements of the whole row or, if planes are summed up last, of the
-    whole plane.
+    """Find the elements that upstream rounds in blocks; a row has `inner` elements per position.
+
+    If upstream interpolates the innermost axis last, it rounds blocks of `lanes` pixels, separately
+    for pixels that touch the left border, no border and the right border. Else it rounds blocks of
+    elements of the whole row or, if it sums up planes last, of the whole plane.
     """
     x, axes = taps[innermost], f.out.shape[1]
     n_in, n_out = f.extents[:, innermost], f.out[:, innermost]
@@ -414,9 +417,9 @@ def _even_parts(
 def _first_outputs(taps: Taps, n_out: Array, tap: Array) -> Array:
     """The first outputs whose first tap is at or beyond `tap` (for negative scales: before it)."""
     rising = taps.scale >= 0
-    steps = np.where(taps.scale == 0, np.inf, taps.scale)  # then all are in the same place
+    steps = np.where(taps.scale == 0, np.inf, taps.scale)  # then all outputs share their taps
     guess = np.minimum(np.maximum((tap - 1 - taps.origin) / steps, -2), n_out + 2)
-    # rounding may move it by one
+    # rounding may shift the guess by one
     i = guess.astype(np.int64) + np.array([2, 1, 0, -1])[:, None, None]
     i = np.minimum(np.maximum(i, 0), n_out)
     beyond = np.ceil(i.astype(np.float32) * taps.scale + taps.origin) >= tap

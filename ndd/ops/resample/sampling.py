@@ -1,7 +1,7 @@
-"""Reading an image between and beyond its pixels, in expressions: what all warps share.
+"""Expressions that read an image between and beyond its pixels; all warps share them.
 
-A position is a float32 expression that may be anything, also nan and infinity. It is brought into
-the range of the image as a float, before it becomes an integer, so that no position can crash.
+A position is a float32 expression and may have any value, even nan or infinity. It is clamped to
+the image as a float, before it becomes an integer, so no position can cause a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..geometry.window import beside, check_extents, check_numbers, round_away
 
 NN, LINEAR, CUBIC = (DALIInterpType(k) for k in range(3))
 
-# Element types that are interpolated: what float32 holds exactly, and int32 as upstream.
+# We interpolate all other types: those that float32 holds exactly and, as upstream, int32.
 REJECTED = "bool u32 u64 i64 f64"
 _REJECTED = tuple(DType.parse(name) for name in REJECTED.split())
 
@@ -63,7 +63,7 @@ def resized(x: Node, axes: Sequence[int], size: Array | None) -> Shapes:
 
 
 def check_pixels(x: Node, axes: Sequence[int], shapes: Shapes) -> None:
-    """Refuse to make an image of something from one of nothing."""
+    """Reject samples without pixels, unless their result is empty, too."""
     empty = (x.shapes.rows[:, list(axes)] == 0).any(axis=1)
     bad = np.flatnonzero(empty & (shapes.volumes > 0))
     if len(bad):
@@ -72,7 +72,7 @@ def check_pixels(x: Node, axes: Sequence[int], shapes: Shapes) -> None:
 
 
 def rows_node(rows: Array, x: Node, dtype: DType = dt.float32) -> Node:
-    """Numbers [samples or 1, k] that were computed here, as a vector for each sample of `x`."""
+    """Numbers [samples or 1, k] from the host, as one vector per sample of `x`."""
     if len(rows) == 1 and dtype is dt.float32:
         return beside(convert.const_vector(tuple(rows[0].tolist()), dtype), x)
     memory = np.ascontiguousarray(rows, dtype.np)
@@ -90,14 +90,14 @@ def f32(x: Expr) -> Expr:
 
 
 def centre(axis: int) -> Expr:
-    """Where the centre of the output pixel is, if edges are at whole numbers."""
+    """The centre of the output pixel, with pixel edges at integers."""
     return f32(ex.index(axis)) + 0.5
 
 
 def affine_row(row: Sequence[Expr], point: Sequence[Expr]) -> Expr:
     """row[0] * x + (row[1] * y + (… + row[n])).
 
-    In this order all but the last sum is the same for a whole row of pixels.
+    In this order, all sums except the last are the same for a whole row of pixels.
     """
     total = row[-1]
     for number, coordinate in reversed(list(zip(row, point, strict=False))):
@@ -106,8 +106,10 @@ def affine_row(row: Sequence[Expr], point: Sequence[Expr]) -> Expr:
 
 
 def stepped_row(row: Sequence[Expr], axes: Sequence[int]) -> Expr:
-    """Such a sum at the centre of the output pixel, `axes` being those of x, y, …: along x as a
-    running sum, as upstream has it (see NOTE [running sums])."""
+    """The affine sum of `row` at the centre of the output pixel; `axes` are those of x, y, …
+
+    Along x it is a running sum, as upstream computes it (see NOTE [running sums]).
+    """
     start = row[-1] + row[0] * 0.5
     for number, axis in zip(row[1:], axes[1:], strict=False):
         start = start + number * centre(axis)
@@ -118,9 +120,9 @@ def stepped_row(row: Sequence[Expr], axes: Sequence[int]) -> Expr:
 
 
 def nearest(x: Expr, at: Sequence[At], fill: Expr | None, dtype: DType) -> Expr:
-    """The pixel that a position lies in (edges at whole numbers), as `dtype`.
+    """The pixel that contains a position (pixel edges at integers), as `dtype`.
 
-    Outside of the image it is `fill`, or the nearest pixel.
+    Outside the image it is `fill`, or the nearest pixel if `fill` is None.
     """
     value = ex.fetch(x, *((axis, _clamped(p, ex.extent(x, axis))) for axis, p in at))
     value = ex.convert(value, dtype)
@@ -131,20 +133,20 @@ def nearest(x: Expr, at: Sequence[At], fill: Expr | None, dtype: DType) -> Expr:
 
 
 def _clamped(p: Expr, extent: Expr) -> Expr:
-    """The whole part of a position, inside of the image; the first pixel for nan."""
+    """The integer part of a position, clamped to the image; nan gives the first pixel."""
     return ex.cast(ex.minimum(ex.maximum(p, 0.0), f32(extent - 1)), dt.int32)
 
 
 def linear(x: Expr, at: Sequence[At], fill: Expr | None) -> Expr:
-    """Linear interpolation (centres at whole numbers) along (y, x) or (z, y, x), as float32.
+    """Linear interpolation (pixel centres at integers) along (y, x) or (z, y, x), as float32.
 
-    Pixels outside have the float32 value `fill`, or that of the nearest one.
+    Pixels outside have the float32 value `fill`, or that of the nearest pixel if `fill` is None.
     """
     if len(at) == 2:
         return ex.bilinear(x, at[0], at[1], fill)
     (axis, p), (rows, y), (columns, column) = at
     extent = ex.extent(x, axis)
-    # one plane beyond the border all is said; nan is outside
+    # beyond one plane from the border nothing changes any more; nan counts as outside
     p = ex.minimum(ex.maximum(p, -1.0), f32(extent))
     base = ex.floor(p)
     part = p - base
@@ -171,9 +173,9 @@ BORDERS = ("constant", "replicate", "reflect", "reflect_101", "wrap")
 
 
 def at_border(p: Expr, extent: Expr, border: str) -> Expr:
-    """The pixel (int32) that stands for the whole float32 position `p`, which may lie outside.
+    """The pixel (int32) that replaces the integral float32 position `p`, which may lie outside.
 
-    Beyond 2**23 pixels from the image the position is not exact, but the pixel is one of it.
+    More than 2**23 pixels away the position is not exact, but the pixel still lies in the image.
     """
     n = f32(extent)
     if border == "wrap":
@@ -191,10 +193,10 @@ def at_border(p: Expr, extent: Expr, border: str) -> Expr:
 def weighted(
     x: Expr, rows: At, columns: At, border: str, fill: Expr | None, interp: DALIInterpType
 ) -> Expr:
-    """Sum of 1, 2 x 2 or 4 x 4 pixels around a position (centres at whole numbers), as float32.
+    """Weighted sum of 1, 2 x 2 or 4 x 4 pixels around a position, as float32.
 
-    Every pixel goes through the border rule by itself, as in OpenCV. For INTERP_NN the position
-    is a whole number already, and the value is the pixel in its own type.
+    Pixel centres are at integers. The border rule applies to each pixel separately, as in OpenCV.
+    For INTERP_NN the position must be an integer, and the result is the pixel in its own type.
     """
     weights = {NN: _point, LINEAR: _tent, CUBIC: _cubic}[interp]
     taps = [[(axis, q, w) for q, w in weights(p)] for axis, p in (rows, columns)]
@@ -248,6 +250,6 @@ def _cubic(p: Expr) -> list[tuple[Expr, Expr | None]]:
 
 
 def _part(p: Expr, base: Expr) -> Expr:
-    """Distance from the pixel before; a number even where the position is none."""
+    """Distance from the previous pixel; 0 if the position is nan or infinite."""
     part = p - base
     return ex.select((part >= 0.0) & (part <= 1.0), part, 0.0)

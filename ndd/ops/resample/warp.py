@@ -1,7 +1,7 @@
 """Affine warps of images, sequences and volumes: rotate and warp_affine.
 
-A matrix [n, n + 1] maps the output to the input, in coordinates (x, y) or (x, y, z) in which an
-image begins at 0 and the centres of its pixels lie at halves.
+A matrix [n, n + 1] maps the output to the input, in coordinates (x, y) or (x, y, z) where an image
+begins at 0 and its pixel centres are at halves.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from .sampling import (
     stepped_row,
 )
 
-# Layouts with the channels in front are an addition; a missing layout is the first that fits.
+# Upstream has no layouts with channels first. A missing layout is taken as the first that fits.
 LAYOUTS = "HWC FHWC DHWC FDHWC CHW FCHW CDHW FCDHW"
-FILL_DOC = "Value outside of the input; if omitted, its border is repeated."
+FILL_DOC = "Value outside the input; if omitted, its border is repeated."
 _IMAGE = "image = ndd.zeros(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')\n"
 
 
 def spatial_axes(layout: str) -> list[int]:
-    """Axes of rows and columns, with that of planes before them in a volume."""
+    """Axes of rows and columns; in a volume, the axis of planes comes first."""
     return [layout.index(letter) for letter in "DHW" if letter in layout]
 
 
@@ -55,7 +55,7 @@ def spatial_axes(layout: str) -> list[int]:
 
 
 def _warped(x: Expr, matrix: Expr, *rest: Any) -> Expr:
-    """`x` at the positions that the matrix gives; `rest` is the fill value, if any, and the key."""
+    """Read `x` where the matrix points; `rest` holds the fill value, if any, and the key."""
     *fill, axes, frame, interp, dtype = rest
     entries = len(axes) * (len(axes) + 1)
 
@@ -75,9 +75,9 @@ def _warped(x: Expr, matrix: Expr, *rest: Any) -> Expr:
     outside = ex.convert(fill[0], dtype) if fill else None
     if interp is NN:
         return nearest(x, at, outside, dtype)
-    if outside is not None:  # interpolated like a pixel of the input
+    if outside is not None:  # the fill value is interpolated like a pixel
         outside = ex.cast(ex.convert(outside, x.dtype), dt.float32)
-    # a pixel between pixels of an image is neither darker nor brighter than all of them
+    # an interpolated pixel is never darker or brighter than all pixels around it
     in_range = dtype is x.dtype and len(at) == 2
     return ex.convert(linear(x, at, outside), dtype, in_range=in_range)
 
@@ -86,7 +86,7 @@ def warp(
     name: str, x: Node, matrix: Node, frame: int | None, shapes: Shapes, fill: Node | None,
     interp: DALIInterpType, dtype: DType,
 ) -> Node:  # fmt: skip
-    """`x` at the positions that `matrix` gives: one for each frame if `frame` is their axis."""
+    """Read `x` where `matrix` points; if `frame` is an axis, it has one matrix per frame."""
     axes = tuple(spatial_axes(x.layout or ""))
     before, matrices = merged_with(x, axes), None
     if merging() and frame is None:
@@ -137,7 +137,7 @@ def warp_affine(
 ):  # fmt: skip
     """Move pixels by an affine map: result(x, y) = input(M (x, y, 1)), pixel centres at halves.
 
-    With `inverse_map=False` the matrix maps the input to the result; it is read at the call.
+    With `inverse_map=False` the matrix maps the input to the result; the call reads it at once.
     """
     check_filter("interp_type", interp_type, (NN, LINEAR))
     axes = spatial_axes(data.layout)
@@ -160,7 +160,7 @@ def given_matrix(by_position: Node | None, by_name: Node | None) -> Node:
 
 
 def checked_matrix(matrix: Node, x: Node, rows: int, columns: int) -> tuple[Node, int | None]:
-    """The values of a matrix (of one per frame) as a flat list, and the axis of frames if so."""
+    """The values of a matrix as a flat list, and the axis of frames if there is one per frame."""
     shapes = matrix.shapes
     wanted = f"`matrix` must have the shape ({rows}, {columns}) or {rows * columns} values"
     flat = build.alias("matrix", matrix, Shapes(shapes.volumes[:, None]), matrix.dtype, None)
@@ -189,7 +189,7 @@ def checked_matrix(matrix: Node, x: Node, rows: int, columns: int) -> tuple[Node
 
 
 def inverse(matrix: Node, x: Node, ndim: int, affine: bool) -> Node:
-    """Inverse matrices, computed on the host. An affine one lacks its last row."""
+    """Inverse matrices, computed on the host; the last row of affine ones is not stored."""
     numbers = host_numbers("matrix", matrix, float, vector=True).astype(np.float64)
     columns = ndim + 1
     given = numbers.reshape(len(numbers), -1, ndim if affine else columns, columns)
@@ -226,7 +226,7 @@ def rotate(
     output_dtype=static(DType, None, OLD_DTYPE_DOC),
     size=geometry(float, None, SIZE_DOC, vector=True),
 ):
-    """Rotate around the centre: images counter-clockwise, volumes from x to y if about z."""
+    """Rotate around the centre: images counter-clockwise, volumes from x to y if the axis is z."""
     x = input
     check_filter("interp_type", interp_type, (NN, LINEAR))
     axes = spatial_axes(x.layout)
@@ -271,7 +271,7 @@ def _rotations(degrees: Array, axis: Array | None, ndim: int, x: Node) -> Array:
     """Matrices [samples or 1, frames, n, n] that turn output vectors into input vectors."""
     if not np.isfinite(degrees).all():
         raise ValueError(f"`angle` must be finite, got {degrees[~np.isfinite(degrees)][0]:g}")
-    # upstream's angle is a float32 in radians: for huge angles it decides
+    # upstream's angle is in float32 radians, whose rounding matters for huge angles
     radians = (degrees * (np.pi / 180)).astype(np.float32).astype(np.float64)
     c, s = np.cos(radians), np.sin(radians)
     square = (degrees % 90 == 0) & (np.minimum(np.abs(c), np.abs(s)) < 1e-5)
@@ -295,17 +295,17 @@ def _rotations(degrees: Array, axis: Array | None, ndim: int, x: Node) -> Array:
     return c * np.eye(3) - s * cross + (1 - c) * (cross @ cross + np.eye(3))
 
 
-SLACK = 0.01  # of a pixel, by which the turned image may leave the canvas (measured upstream)
+SLACK = 0.01  # pixels by which the rotated image may exceed the canvas (measured upstream)
 
 
 def _canvas(turn: Array, extents: Array) -> Array:
-    """Extents [samples, n] that hold the turned image; of a sequence, all its frames.
+    """Extents [samples, n] that hold the rotated image, or all rotated frames of a sequence.
 
-    Each is even or odd like the input's extent that is turned towards it, so that centres agree.
+    Each has the parity of the input extent that the rotation brings there, so that centres agree.
     """
     parts = np.abs(np.swapaxes(turn, -1, -2))  # [..., output axis, input axis]
     if parts.shape[-1] == 3:
-        parts = parts.astype(np.float32)  # as upstream decides which is the largest
+        parts = parts.astype(np.float32)  # upstream finds the largest in float32
     size = np.ceil((parts @ extents[:, None, :, None])[..., 0] - SLACK).astype(np.int64)
     size = np.maximum(size, 1)
     own = np.broadcast_to(np.arange(parts.shape[-1]), parts.shape[:-1])
@@ -317,7 +317,7 @@ def _canvas(turn: Array, extents: Array) -> Array:
 
 
 def _about_centres(turn: Array, source: Array, target: Array) -> Array:
-    """Matrices [samples, frames, n, n + 1] that bring the centre `target` to `source`."""
+    """Matrices [samples, frames, n, n + 1] that map the centre `target` to `source`."""
     offset = source[:, None, :, None] - turn @ target[:, None, :, None]
     linear_part = np.broadcast_to(turn, (*offset.shape[:-1], turn.shape[-1]))
     return np.concatenate([linear_part, offset], axis=-1)

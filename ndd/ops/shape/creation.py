@@ -1,4 +1,4 @@
-"""New tensors, samples in another order, frames, and properties."""
+"""Ops that create tensors, reorder samples, extract frames and read properties."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _check_fits(value: Node, shapes: Shapes) -> None:
 
 @op.graph(sample="ndd.full_like(ndd.zeros(shape=[2]), 5).shape\n=(2,)")
 def full_like(
-    data_like=data("Shape and element type are taken from it."),
+    data_like=data("Tensor that gives the shape and the element type."),
     fill_value=data("Value; broadcast to the shape."),
 ):
     """A tensor of one value with the shape and type of another."""
@@ -113,7 +113,7 @@ def _constant_like(name: str, number: int, like: Node, dtype: DType | None) -> N
     sample="ndd.zeros_like(ndd.tensor([1.5, 2.5])).shape\n=(2,)",
 )  # fmt: skip
 def zeros_like(
-    data_like=data("Shape and, if `dtype` is omitted, element type are taken from it."),
+    data_like=data("Tensor that gives the shape and, if `dtype` is omitted, the element type."),
     dtype=static(DType, None, "Element type."),
 ):
     """Zeros with the shape of another tensor."""
@@ -124,7 +124,7 @@ def zeros_like(
     sample="ndd.ones_like(ndd.tensor([1.5, 2.5])).shape\n=(2,)",
 )  # fmt: skip
 def ones_like(
-    data_like=data("Shape and, if `dtype` is omitted, element type are taken from it."),
+    data_like=data("Tensor that gives the shape and, if `dtype` is omitted, the element type."),
     dtype=static(DType, None, "Element type."),
 ):
     """Ones with the shape of another tensor."""
@@ -142,10 +142,10 @@ last.shape
     outputs=None,
 )  # fmt: skip
 def element_extract(
-    input=data("Sequences: the first axis is taken apart."),
+    input=data("Sequences; frames run along the first axis."),
     element_map=static("ints", REQUIRED, "Frames to extract, in order."),
 ):
-    """Chosen frames of a sequence, each as an output of its own."""
+    """Extract chosen frames of a sequence, each as a separate output."""
     x = input
     if x.rank < 2:
         raise ValueError(f"a sequence needs at least 2 dimensions, got {x.rank}")
@@ -175,9 +175,9 @@ def _frame(x: Node, k: int) -> Node:
 )  # fmt: skip
 def permute_batch(
     input=data("A batch."),
-    indices=geometry(int, REQUIRED, "Which samples, as many as there are.", vector=True),
+    indices=geometry(int, REQUIRED, "Sample to take for each place of the batch.", vector=True),
 ):
-    """Samples of a batch in another order."""
+    """Reorder the samples of a batch."""
     chosen = indices.reshape(-1)
     if len(chosen) != input.count:
         raise ValueError(f"`indices` has {len(chosen)} values, the batch has {input.count} samples")

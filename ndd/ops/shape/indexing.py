@@ -84,7 +84,7 @@ def _index(x: Node, key: Any, single: bool) -> Node:
 
 
 def _expand(items: list[Any], rank: int) -> list[Any]:
-    """One item per axis: Ellipsis filled up, None taken as a full slice."""
+    """One item per axis: Ellipsis expands, and None counts as a full slice."""
     dots = [k for k, i in enumerate(items) if i is Ellipsis]
     if len(dots) > 1:
         raise IndexError("only one Ellipsis is allowed")

@@ -46,7 +46,7 @@ def _concatenate(name: str, inputs: tuple[Node, ...], axis: int, layout: str | N
     return _join(name, inputs, tuple(range(first.rank)), axis, starts, Shapes(rows), layout)
 
 
-# More parts than this are joined in several rounds: each part adds a test to every element.
+# Each part adds a test to every element, so more parts than this are joined in several rounds.
 MAX_PARTS = 8
 
 
@@ -79,7 +79,7 @@ def cat(
 
 
 def _fitting(inputs: tuple[Node, ...], axis: int) -> tuple[Node, ...]:
-    """The inputs, checked to differ only along `axis`; one without any elements fits everywhere."""
+    """The inputs that have elements, checked to differ only along `axis`; empty ones always fit."""
     filled = tuple(x for x in inputs if x.shapes.volumes.any()) or inputs
     first = filled[0]
     for x in filled[1:]:
@@ -98,7 +98,7 @@ def _fitting(inputs: tuple[Node, ...], axis: int) -> tuple[Node, ...]:
 @op.graph(sample="ndd.stack(ndd.zeros(shape=[3]), ndd.ones(shape=[3])).shape\n=(2, 3)")
 def stack(
     inputs=data("Tensors of equal shape.", variadic=True),
-    axis=static(int, 0, "Place of the new axis; negative ones count from the end."),
+    axis=static(int, 0, "Position of the new axis; negative ones count from the end."),
     axis_name=static(str, None, "Letter of the new axis in the result's layout."),
 ):
     """Join along a new axis."""
@@ -131,7 +131,7 @@ def stack(
 
 
 def _wildcards(shape, total, x: Node):
-    """Extents with at most one negative one replaced, so that the volume is `total`."""
+    """Replace at most one negative extent, so that the volume becomes `total`."""
     shape = np.array(np.broadcast_to(shape, (x.count, shape.shape[1])))
     wild = shape < 0
     if bool((wild.sum(axis=1) > 1).any()):
@@ -139,7 +139,7 @@ def _wildcards(shape, total, x: Node):
     known = np.where(wild, 1, shape).astype(np.float64).prod(axis=1)
     rest = np.where(known > 0, total // np.maximum(known, 1), 0).astype(np.int64)
     shape = np.where(wild, rest[:, None], shape)
-    # as floats, since extents may be absurd; exact for every volume that exists
+    # in float64, since extents may be absurd; exact for every volume that fits in memory
     bad = (shape.astype(np.float64).prod(axis=1) != total) | (wild.any(axis=1) & (known == 0))
     if bad.any():
         s = int(np.flatnonzero(bad)[0])
@@ -151,7 +151,7 @@ def _wildcards(shape, total, x: Node):
 
 
 def _new_shape(x: Node, shape_input, shape, rel_shape, src_dims, bytes_from: int, bytes_to: int):
-    """The extents that reshape and reinterpret ask for."""
+    """The extents that the arguments of reshape and reinterpret request."""
     given = [v for v in (shape_input, shape, rel_shape) if v is not None]
     if len(given) > 1:
         raise ValueError("a positional shape, `shape` and `rel_shape` exclude each other")
@@ -196,7 +196,7 @@ def _relative_shape(x: Node, rel_shape, src_dims):
 
 
 def _inner_in_bytes(rows, bytes_from: int, bytes_to: int):
-    """Extents with the innermost one counted in elements of another size."""
+    """Convert the innermost extent to elements of another size."""
     if rows.shape[1] == 0:
         raise ValueError("a scalar cannot become another size of type")
     inner = rows[:, -1] * bytes_from
@@ -282,7 +282,7 @@ def squeeze(
 @op.graph(sample="ndd.expand_dims(ndd.zeros(shape=[3]), axes=[0]).shape\n=(1, 3)")
 def expand_dims(
     data=data("Any tensor."),
-    axes=static("ints", None, "Places of the new axes in the result."),
+    axes=static("ints", None, "Positions of the new axes in the result."),
     new_axis_names=static(str, "", "Letters of the new axes; without them the layout is dropped."),
 ):
     """Add axes of extent 1."""
