@@ -201,7 +201,7 @@ def pictures() -> dict[str, bytes]:
 
 def other_names() -> str:
     """The page of public classes and functions that are not ops, with their docstrings."""
-    parts = ["# Other names", "Public classes and functions that are not ops, with their docstrings."]
+    parts = ["# Other names", "Public names that are not ops, with their docstrings."]
     for prefix, module in (("", ndd), ("math.", ndd.math), ("readers.", ndd.readers),
                            ("checkpoint.", ndd.checkpoint), ("random.", ndd.random),
                            ("decoders.", ndd.decoders), ("io.file.", ndd.io.file)):  # fmt: skip
