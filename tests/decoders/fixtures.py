@@ -182,7 +182,7 @@ def as_bytes(data: bytes) -> Array:
 
 
 def areas_decoded(patch: pytest.MonkeyPatch) -> list[int]:
-    """A list that collects the regions of all images decoded from now on, in Python or natively."""
+    """A list that collects the areas of all images decoded from now on, in Python or natively."""
     areas: list[int] = []
     decode, native = codec._decoded, codec.Images.native
 

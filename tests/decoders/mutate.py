@@ -52,7 +52,7 @@ def inversions(data: bytes) -> Iterator[bytes]:
 
 
 def damaged(total: int) -> Iterator[tuple[str, list[bytes]]]:
-    """Names and contents of at least `count` damaged files."""
+    """Names of files with damaged versions of them, at least `total` in all."""
     whole = {name: list(inversions(files()[name])) for name in SMALL if total >= EVERY_BYTE}
     yield from whole.items()
     share = -(-(total - sum(map(len, whole.values()))) // len(CHOSEN))

@@ -588,7 +588,7 @@ def test_jpeg2000_headers_are_checked_first() -> None:
 
 
 def test_notes_about_gpu_libraries_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
-    """Without optional libraries, which a plain install lacks, nvimgcodec warns five times when loaded."""
+    """A plain install has no GPU libraries, and nvimgcodec says so five times when it is loaded."""
     with imgcodec.without_notes():
         os.write(2, b"Failed to load nvjpeg library! Please install CUDA toolkit\n")
         os.write(2, b"Note: If using nvImageCodec's Python distribution, it is enough\nof others\n")

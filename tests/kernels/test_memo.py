@@ -43,7 +43,7 @@ def run(name: str, device: str = "cpu") -> list[np.ndarray[Any, Any]]:
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clear the caches after each test."""
+    """Unregister the caches that a test makes."""
     monkeypatch.setattr(memo, "_clearing", dict(memo._clearing))
 
 

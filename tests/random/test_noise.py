@@ -412,7 +412,7 @@ def orders(count, draws, lib=ndd, **flags):
     ],
 )
 def test_permutations_are_equally_likely(count, possible, flags):
-    """Permutations without fixed points are single cycles, as upstream's."""
+    """The orders are those that upstream makes; without fixed points they are single cycles."""
     mine = orders(count, 800, **flags)
     assert set(mine) == set(orders(count, 300, upstream, **flags)) and len(mine) == possible
     assert stats.chisquare(list(mine.values())).pvalue > LIMIT
