@@ -86,7 +86,7 @@ def test_samples_without_elements(op):
 
 
 def test_random_arguments_agree_and_fail_alike():
-    """What the oracle accepts we accept, with the same result; what it refuses we refuse."""
+    """We accept the same calls as the oracle, with the same results, and refuse the same calls."""
     rng = np.random.default_rng(23)
     pick = lambda *options: options[rng.integers(len(options))]
     accepted = refused = 0

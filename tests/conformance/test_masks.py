@@ -185,7 +185,7 @@ def points(columns, dtype="float32"):
 @pytest.mark.parametrize("columns", [1, 2, 3])
 def test_coord_flip(columns):
     x = points(columns)
-    # upstream's op remembers the order of its first call, so it has to be told
+    # upstream's op remembers the layout of its first call, so pass it each time
     args = dict(arguments={"layout": "xyz"[:columns]})
     check("coord_flip", x, **args)
     check("coord_flip", x, **args, flip_x=0, flip_y=1, flip_z=5, center_y=3.25, center_z=-1.0)

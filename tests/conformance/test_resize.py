@@ -28,8 +28,8 @@ PHOTOS = [(40, 61, 3), (97, 33, 3), (7, 5, 3)]
 
 
 def agree(op: str, x, layout="HWC", **arguments):
-    """Both libraries give the same. Resized unsigned integers are equal; of windows and of signed
-    ones (upstream makes -1 of what is between -0.5 and 0) one in ten thousand may be off by one."""
+    """Both libraries agree. Resized unsigned integers are equal. In windows and among signed integers
+    (upstream rounds values between -0.5 and 0 to -1), one in ten thousand may be off by one."""
     got, want = (f(op, x, layout=layout, **arguments) for f in (ndd_call, oracle_call))
     exact = op in ("resize", "tensor_resize") and x[0].dtype in (np.uint8, np.uint16)
     compare(op, got, want, exact=exact, max_off=1e-4, rtol=RTOL)
@@ -199,8 +199,8 @@ def test_extreme_sizes(n_in, n_out):
 
 
 def test_thirds():
-    """From 2 to 3 pixels, results are multiples of 1/36: one in 36 is a half but for the last bits,
-    in which the order of the passes shows, and that is upstream's choice (NOTE [order of sums])."""
+    """From 2 to 3 pixels, results are multiples of 1/36: one in 36 is a half up to the last bits,
+    which depend on upstream's order of the axes (NOTE [order of sums])."""
     for shape, size in (((6, 4, 3), [9.0, 6.0]), ((4, 90, 3), [6.0, 6.0])):
         x = images(9, [shape] * 20)
         for kind in (1, 2, 3):

@@ -214,8 +214,8 @@ def test_shifts_by_whole_pixels_are_exact():
             assert np.array_equal(got, want.astype(np.float32))
 
 
-# x' = a x + b y + c, from column to column: within one power of two and across many, through zero,
-# backwards, by steps that are ties in the last place, that are lost in it, and that are none
+# (a, b, c) of x' = a x + b y + c. Running sums stay within one power of two, cross many, cross
+# zero, or go backwards; their steps are ties in the last place, vanish in it, or are zero.
 RUNS = [(0.9, 0.2, 3.1), (0.37, -0.81, 200.3), (-0.9, 0.01, 700.7), (0.77, 0.3, -301.3),
         (0.75 + 2**-15, 0.0, 260.0), (2**-3 + 2**-16, 1.0, 129.0), (-(0.5 + 2**-16), 3.0, 300.0),
         (1e-5, 1.0, 300.0), (1e-9, 1.0, 300.0), (0.0, 0.5, 7.25), (1.0, 0.0, 0.0)]  # fmt: skip

@@ -270,7 +270,7 @@ REGISTRIES = {
     ("ndd/runtime/device.py", "_local.stack"): "devices that a thread has entered",
     ("ndd/runtime/gpu_runtimes.py", "_runtimes"): "each owns what a stream still works on",
 }
-# Where `id` makes a key, and what keeps the object alive as long as that key.
+# Functions whose keys contain an `id`, with the reason why the object lives as long as the key.
 IDENTITIES = {
     ("fusion/plan/program.py", "collect"): "a dictionary of the call",
     ("fusion/plan/program.py", "_identity"): "a dictionary of the call",

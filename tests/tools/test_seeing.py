@@ -161,7 +161,7 @@ def test_text_of_many_shapes_is_short():
 
 @pytest.fixture
 def plan():
-    """Four kernels and a step that is none; an argument per sample; a value used twice."""
+    """A plan of four kernels and an opaque step, with an argument per sample and a value used twice."""
     with ndd.EvalMode.deferred:
         x = ndd.brightness(ragged(), brightness=ndd.batch([1.0, 2.0, 0.5]))
         x = ndd.resize(x, size=[16, 16])
