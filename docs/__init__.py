@@ -1,1 +1,1 @@
-"""The pages, and the scripts that make parts of them."""
+"""The documentation pages, and the scripts that generate parts of them."""

@@ -1,4 +1,4 @@
-"""The README's table of measurements, from bench/results.csv: `python -m docs.bench` renews it."""
+"""`python -m docs.bench`: write the table of bench/results.csv into the README."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, README = ROOT / "bench" / "results.csv", ROOT / "README.md"
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 ORACLES = ("oracle dynamic", "oracle")
-# Not what a user would compare with: a bound, a part of the work, another mode of ours.
+# A user would not compare with these: a lower bound, a part of the work, other modes of ndd.
 NOT_PEERS = ("copy", "decode only", "ndd")
 TITLES = {"one op call": "one op call on 8 images of 4×4×3"}
 NOT_SHOWN = ("batch ", "images ", "threads", "time ", "stall", "peak memory")
 FIRST = "ResNet-50"
 
-Rows = dict[str, dict[str, str]]  # name → line of the file
+Rows = dict[str, dict[str, str]]  # name of a contestant → its line of the file
 
 
 def newest(path: Path = RESULTS) -> dict[str, Rows]:
-    """Workload → its rows in the last run, in which it is the same commit."""
+    """Each workload with its rows of the last run: those that share the newest date and commit."""
     found: dict[str, Rows] = {}
     with path.open() as file:
         for row in csv.DictReader(file):
@@ -32,7 +32,7 @@ def newest(path: Path = RESULTS) -> dict[str, Rows]:
 
 
 def table(workloads: dict[str, Rows]) -> str:
-    """A line per workload in which somebody else was measured, too."""
+    """A Markdown table with a line for each workload in which a peer was measured, too."""
     lines = [
         "| workload | ndd | DALI dynamic | | best of the others | | run |",
         "|---|--:|--:|--:|--:|--:|---|",
@@ -66,7 +66,7 @@ def seconds(row: dict[str, str]) -> float:
 
 
 def shown(row: dict[str, str] | None) -> str:
-    """A time with a unit that suits it; * if the machine was busy."""
+    """A time in a suitable unit, with a * if the machine was busy."""
     if row is None:
         return "–"
     value = seconds(row)
@@ -79,7 +79,7 @@ def factor(ours: dict[str, str], other: dict[str, str] | None) -> str:
 
 
 def block() -> str:
-    """The table with what one must know to read it."""
+    """The table and the notes below it."""
     workloads = newest()
     machines = sorted({r["machine"] for rows in workloads.values() for r in rows.values()})
     return (
@@ -93,7 +93,7 @@ def block() -> str:
 
 
 def rendered(text: str) -> str:
-    """The README with a new table."""
+    """The text of the README with an updated table."""
     return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{block()}\n{END}", text, flags=re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Which names of DALI's dynamic mode are here: `python -m docs.names` renews the table."""
+"""`python -m docs.names`: update the table of the names of DALI's dynamic mode that ndd has."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import ndd
 HERE = Path(__file__).parent
 PAGE = HERE / "migrating-dali-dynamic.md"
 BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"
-# Modules in order of the table.
+# In the order of the table.
 MODULES = ("", "math", "random", "noise", "transforms", "decoders", "readers", "checkpoint",
            "io.file", "experimental", "experimental.decoders", "experimental.readers",
            "reductions", "segmentation", "capture")  # fmt: skip
 
 
 def upstream_names() -> list[str]:
-    """The public names of nvidia.dali.experimental.dynamic 2.4.0, without its own imports."""
+    """The public names of nvidia.dali.experimental.dynamic 2.4.0, except names it imports."""
     return (HERE / "dali-names.txt").read_text().split()
 
 
 def is_here(name: str) -> bool:
-    """Whether ndd has it."""
+    """Whether ndd has a public object of this name."""
     try:
         reduce(getattr, name.split("."), ndd)
     except AttributeError:
@@ -32,7 +32,7 @@ def is_here(name: str) -> bool:
 
 
 def table() -> str:
-    """A row per module: what is here, what is not."""
+    """A Markdown table with one row per module: names that ndd has, and names that it lacks."""
     names = upstream_names()
     count = sum(map(is_here, names))
     lines = [f"{count} of {len(names)} names of upstream 2.4.0 are here.", ""]
@@ -48,7 +48,7 @@ def table() -> str:
 
 
 def rendered(text: str) -> str:
-    """The page with a new table."""
+    """The text of the page with an updated table."""
     return re.sub(f"{BEGIN}.*{END}", f"{BEGIN}\n{table()}\n{END}", text, flags=re.DOTALL)
 
 

@@ -1,7 +1,7 @@
-"""The reference of all ops, made from their definitions while mkdocs builds the pages (a hook).
+"""A hook for mkdocs: makes the reference pages of all ops from their definitions.
 
-Also a page for every file of the repository that a page links to, so that links to source work
-wherever the site is.
+It also makes a page for every source file that a page links to, so that these links work
+wherever the site is hosted.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # mkdocs runs hooks without the folder they are started in
+sys.path.insert(0, str(ROOT))  # mkdocs does not put the current folder on the path of hooks
 
 import ndd  # noqa: E402
 from ndd.cli import gallery  # noqa: E402
 from ndd.core.schema import OPS, REQUIRED, OpDef, Param, type_text  # noqa: E402
 
-# Families in order: title, and the modules of ndd/ops that belong to it.
+# Families in the order of the pages: title, and modules of ndd/ops.
 FAMILIES = {
     "decoding": ("Decoding", "images.image_decoders"),
     "resampling": (
@@ -34,7 +34,7 @@ FAMILIES = {
     "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
     "random": ("Random numbers and noise", "random.draws random.noises"),
     "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),
-    "shapes": ("Types, shapes, creation", "pointwise.conversion shape.creation shape.shapes"),
+    "shapes": ("Types, shapes, creation", "pointwise.conversion shape.creation shape.reshape"),
 }
 KINDS = {
     "data": "input",
@@ -45,7 +45,7 @@ KINDS = {
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages and pictures."""
+    """Add the generated pages and pictures to the site."""
     from mkdocs.structure.files import File
 
     def add(uri: str, content: str | bytes) -> None:
@@ -61,7 +61,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links to files of the repository lead to their pages."""
+    """Redirect links to files of the repository to the pages made for them."""
     if page.file.src_uri.startswith(("reference/", "source/")):
         return markdown
     return re.sub(r"\]\(\.\./([\w/.]+\.\w+)\)", r"](source/\1.md)", markdown)
@@ -71,7 +71,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Name of a page → its text."""
+    """The text of each reference page, by name."""
     found = {"index": overview(), "other": other_names()}
     for family, (title, _) in FAMILIES.items():
         found[family] = "\n\n".join([f"# {title}", *map(entry, members(family))])
@@ -79,18 +79,18 @@ def pages() -> dict[str, str]:
 
 
 def members(family: str) -> list[OpDef]:
-    """The ops of a family, by name."""
+    """The ops of a family, sorted by name."""
     chosen = FAMILIES[family][1].split()
     return sorted((op for op in OPS.values() if module_of(op) in chosen), key=lambda op: op.name)
 
 
 def module_of(op: OpDef) -> str:
-    """The module in which it is defined, as named from ndd.ops."""
+    """The module that defines an op, relative to ndd.ops."""
     return op.body.__module__.removeprefix("ndd.ops.")
 
 
 def overview() -> str:
-    """All ops in tables."""
+    """The page with tables of all ops."""
     lines = [
         "# Ops",
         f"All {len(OPS)} ops, from their definitions. Every op takes a Tensor or a Batch, ragged "
@@ -116,7 +116,7 @@ def summary(op: OpDef) -> str:
 
 
 def entry(op: OpDef) -> str:
-    """One op: signature, picture, text, facts, arguments, example."""
+    """The entry of one op: signature, picture, text, facts, arguments, example."""
     parts = [f"## ndd.{op.name} {{ #{anchor(op)} }}", op.doc, f"```text\n{signature(op)}\n```"]
     if gallery.is_image_op(op):
         parts.append(f"`{gallery.call_text(op.name)}`, photos above, results below:")
@@ -130,7 +130,7 @@ def entry(op: OpDef) -> str:
 
 
 def signature(op: OpDef) -> str:
-    """The call as it is declared, one argument to a line if it is long."""
+    """The signature of an op; a long one has one argument per line."""
     found = inspect.signature(op.public).parameters.values()
     texts = [str(p.replace(default=p.empty)) for p in found]
     texts = [t if p.default is p.empty else f"{t}={written(p.default)}"
@@ -143,14 +143,14 @@ def signature(op: OpDef) -> str:
 
 
 def written(value: Any) -> str:
-    """A default as one would write it."""
+    """A default value as users write it."""
     if isinstance(value, ndd.DType):
         return next(name for name in ndd.__all__ if getattr(ndd, name) is value)
     return value.name if isinstance(value, Enum) else repr(value)
 
 
 def facts(op: OpDef) -> str:
-    """Devices, layouts, types, results."""
+    """A list of the devices, layouts, types and results of an op."""
     layouts = ", ".join(f"`{n}`" for n in op.layouts) or "any"
     refused = ", ".join(f"`{d}`" for d in op.rejects)
     lines = [
@@ -169,7 +169,7 @@ def facts(op: OpDef) -> str:
 
 
 def arguments(op: OpDef) -> str:
-    """A table of them."""
+    """A Markdown table of the arguments of an op."""
     rows = ["| argument | type | default | |", "|---|---|---|---|"]
     for p in op.params:
         default = "required" if p.default is REQUIRED else f"`{written(p.default)}`"
@@ -179,7 +179,7 @@ def arguments(op: OpDef) -> str:
 
 
 def described(p: Param) -> str:
-    """What a parameter is for, and what may be given."""
+    """The description of a parameter and the values that it accepts."""
     frames = " One per frame, too." if p.per_frame else ""
     return f"{escaped(p.doc)}{frames} *({KINDS[p.kind]})*"
 
@@ -189,7 +189,7 @@ def escaped(text: str) -> str:
 
 
 def pictures() -> dict[str, bytes]:
-    """A picture of every image op."""
+    """A PNG file for every image op, by name."""
     x = gallery.photos()
     names = sorted(op.name for op in OPS.values() if gallery.is_image_op(op))
     results = {name: gallery.apply(name, x) for name in names}
@@ -200,8 +200,8 @@ def pictures() -> dict[str, bytes]:
 
 
 def other_names() -> str:
-    """Classes and functions that are no ops, with their docstrings."""
-    parts = ["# Other names", "What is public and no op, with its own documentation."]
+    """The page of public classes and functions that are not ops, with their docstrings."""
+    parts = ["# Other names", "Public names that are not ops, with their docstrings."]
     for prefix, module in (("", ndd), ("math.", ndd.math), ("readers.", ndd.readers),
                            ("checkpoint.", ndd.checkpoint), ("random.", ndd.random),
                            ("decoders.", ndd.decoders), ("io.file.", ndd.io.file)):  # fmt: skip
@@ -217,7 +217,7 @@ def other_names() -> str:
 
 
 def linked_sources() -> list[str]:
-    """Files outside of docs/ that pages link to, as paths from the root."""
+    """Paths, from the root, of files outside of docs/ that pages link to."""
     found: set[str] = set()
     for page in (ROOT / "docs").glob("*.md"):
         found.update(re.findall(r"\]\(\.\./([\w/.]+\.\w+)\)", page.read_text()))
@@ -225,8 +225,8 @@ def linked_sources() -> list[str]:
 
 
 def source_page(path: str) -> str:
-    """A file as a page. Text is shown as it is: a link in it would lead nowhere from there."""
+    """A page that shows a file verbatim: links in it would not work from this page."""
     text = (ROOT / path).read_text()
     language = "python" if path.endswith(".py") else "text"
-    # long, and nobody searches for a word of it
+    # Source would flood the search results.
     return f"---\nsearch:\n  exclude: true\n---\n# {path}\n\n````{language}\n{text}\n````\n"

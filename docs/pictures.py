@@ -1,6 +1,6 @@
-"""The pictures in docs/images, taken in headless Chromium: `python -m docs.pictures`.
+"""`python -m docs.pictures`: take the pictures in docs/images with headless Chromium.
 
-Needs the built pages (`make docs`), the Debian package chromium, and Pillow to make files small.
+It needs the built pages (`make docs`), the Debian package chromium, and Pillow to compress them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ndd.explain(x)""",
 
 
 def shot(url: str, target: Path, width: int, height: int) -> None:
-    """A page as a PNG file; of 256 colours, if it is large otherwise."""
+    """Save a page as a PNG file, with 256 colours if it would exceed MAX_BYTES otherwise."""
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "shot.png"
         options = [f"--user-data-dir={folder}/profile", f"--window-size={width},{height}"]
@@ -67,7 +67,7 @@ def shot(url: str, target: Path, width: int, height: int) -> None:
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address of a folder on this machine; the search box needs one."""
+    """Serve a folder over HTTP, because the search box does not work with file:// addresses."""
     handler = partial(QuietHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -77,11 +77,11 @@ def served(folder: Path) -> Iterator[str]:
 
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Do not log requests."""
 
 
 def page(body: str, target: Path, width: int, height: int) -> None:
-    """A picture of a page that is written here."""
+    """Save a picture of a page with this HTML body."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
         path.write_text(f"<!doctype html>{STYLE}{body}")
@@ -89,7 +89,7 @@ def page(body: str, target: Path, width: int, height: int) -> None:
 
 
 def notebook() -> str:
-    """Two cells as Jupyter shows them: input, and what `_repr_html_` gives."""
+    """HTML of two cells as Jupyter shows them: the input, and the result of `_repr_html_`."""
     photos = [synthetic_photo(110 + 12 * i, 150, i) for i in range(4)]
     namespace = {"ndd": ndd, "images": ndd.batch(photos, layout="HWC")}
     parts = []
@@ -103,7 +103,7 @@ def notebook() -> str:
 
 
 def chain() -> str:
-    """The program of the demo: before, after, its plan."""
+    """HTML of the demo: images before and after, and the plan."""
     photos = ndd.batch([synthetic_photo(380, 480, i) for i in (0, 3)], layout="HWC")
     with ndd.EvalMode.deferred:
         shown, result = augment(photos, seed=4)
@@ -118,7 +118,7 @@ def chain() -> str:
 
 
 def excerpt(code: str) -> str:
-    """The beginning and the end of the first loop over the pixels of a line."""
+    """The beginning and the end of the loop over the pixels of a line, from a kernel's source."""
     lines = code.splitlines()
     start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("for o_1"))
     end = next(i for i, line in enumerate(lines) if line.lstrip().startswith("store"))

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a kernel cache of the session's own, eval modes, fusion, devices."""
+"""Fixtures for all tests: a kernel cache per session, eval modes, fusion, devices."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests first, so that no worker is left with one when the others have finished."""
+    """Run long tests first, so that no worker still runs one when the others have finished."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_collection_finish() -> None:
-    """What the imports made stays: no collection needs to walk through it (5 % of all time)."""
+    """Freeze the objects that imports made, so that no collection walks through them (5 % of all time)."""
     gc.collect()
     gc.freeze()
 
@@ -46,8 +46,8 @@ _overrun: list[str] = []
 
 @pytest.fixture(scope="session", autouse=True)
 def poisoned_memory() -> Iterator[None]:
-    """Fresh memory holds other rubbish each time, so that what was not written is not equal; and
-    lies between guards, because kernels do not check bounds."""
+    """Fill fresh memory with different garbage each time, so that unwritten values never compare equal,
+    and put it between guard bytes, because kernels do not check bounds."""
     from ndd.kernels.common.buffers import Buffer, Pool
 
     take, free = Pool.take, Buffer.__del__
@@ -65,7 +65,7 @@ def poisoned_memory() -> Iterator[None]:
         return buffer
 
     def checked(self: Buffer) -> None:
-        # what was taken before the tests has no guards
+        # memory taken before the tests has no guard bytes
         is_guarded = self.address in guarded
         guarded.discard(self.address)
         for place, name in ((-GUARD, "before"), (self.nbytes, "behind")):
@@ -81,7 +81,7 @@ def poisoned_memory() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def intact_memory() -> Iterator[None]:
-    """No buffer that came back so far was written beyond its ends."""
+    """Check that no returned buffer was written beyond its ends."""
     yield
     found = _overrun.copy()
     _overrun.clear()
@@ -90,7 +90,7 @@ def intact_memory() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def checked_graph() -> Iterator[None]:
-    """Every program and every plan is checked, and no field of a node changes after it was made."""
+    """Check every program and every plan, and that no field of a node changes after it was made."""
     from ndd.fusion.graph.node import Node
     from ndd.fusion.plan import check
     from ndd.fusion.plan.planner import Planner

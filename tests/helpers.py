@@ -1,4 +1,4 @@
-"""What several test files need: batches, comparison bit by bit, fresh processes, counters."""
+"""Helpers of several test files: batches, comparison bit by bit, fresh processes, counters."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ragged(
 
 
 def arrays(x: Any) -> list[np.ndarray[Any, Any]]:
-    """All samples of a Batch, or the one of a Tensor, as arrays of their own."""
+    """Copies of all samples of a Batch, or of the only one of a Tensor, as arrays."""
     x = x.cpu()
     tensors = list(x.tensors) if isinstance(x, ndd.Batch) else [x]
     return [np.array(t) for t in tensors]
@@ -99,13 +99,13 @@ def ulps(got: Any, wanted: Any) -> int:
 
 
 def kernels(*values: Any) -> int:
-    """In how many generated kernels these values are, or were, computed."""
+    """The number of generated kernels that compute these values."""
     return len(ndd.explain(*values).kernels)
 
 
 @contextlib.contextmanager
 def nothing_compiled() -> Iterator[None]:
-    """Fails if a kernel was compiled meanwhile."""
+    """Fails if a kernel is compiled inside of the block."""
     before = cpu_runtime.compile_count
     yield
     assert cpu_runtime.compile_count == before, f"{cpu_runtime.compile_count - before} compiled"
@@ -113,7 +113,7 @@ def nothing_compiled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def nothing_planned() -> Iterator[None]:
-    """Fails if a plan was made, or a kernel compiled, meanwhile."""
+    """Fails if a plan is made or a kernel is compiled inside of the block."""
     before = PLANNER.count
     with nothing_compiled():
         yield
@@ -121,7 +121,7 @@ def nothing_planned() -> Iterator[None]:
 
 
 def run_python(code: str, **env: str) -> str:
-    """What a fresh Python process prints that runs this code with these variables."""
+    """The output of a fresh Python process that runs this code with these environment variables."""
     done = start_python(code, **env)
     try:
         out, err = done.communicate(timeout=120)
@@ -143,7 +143,7 @@ def start_python(code: str, **env: str) -> subprocess.Popen[str]:
 
 
 def line_of(error: BaseException) -> str:
-    """`file.py:line` that an error's message names."""
+    """The `file.py:line` that an error's message names."""
     return str(error).rpartition("(called at ")[2].rstrip(")").rpartition(os.sep)[2]
 
 
@@ -151,7 +151,7 @@ def line_of(error: BaseException) -> str:
 
 
 def host_call(function: Any, x: Any, dtype: Any = ndd.float32) -> Any:
-    """Like an op whose meaning is `function(array) -> array of the same shape`, run at the flush."""
+    """An opaque op that runs `function(array) -> array of the same shape` at the flush."""
     caller = inspect.currentframe().f_back  # type: ignore[union-attr]
     node = build.host("host_call", _run_host, [x._node], x._node.shapes, dtype, x.layout,
                       isinstance(x, ndd.Batch), function)  # fmt: skip
@@ -168,14 +168,14 @@ def _run_host(node: Any, inputs: Sequence[Any], function: Any) -> Any:
 
 @contextlib.contextmanager
 def worker_held() -> Iterator[None]:
-    """Keeps the background thread from taking calls, so that a test decides what is pending."""
+    """Keeps the background thread from taking nodes, so that the test controls which are pending."""
     with executor_of(ndd.EvalContext.current())._running:
         yield
 
 
 @contextlib.contextmanager
 def counted_runs() -> Iterator[list[int]]:
-    """A list with the number of kernels of every plan that was executed meanwhile."""
+    """A list that collects the number of kernels of every plan executed inside of the block."""
     runs: list[int] = []
     execute = Run.execute
 
@@ -201,6 +201,6 @@ def counted_runs() -> Iterator[list[int]]:
 
 
 def forget_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known about earlier programs, and nothing learned now is kept."""
+    """Forget the plans of earlier programs, and drop the plans made now at the end of the test."""
     monkeypatch.setattr(PLANNER, "records", {})
     monkeypatch.setattr(executors, "_known_calls", {})

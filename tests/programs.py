@@ -1,7 +1,7 @@
 """Random programs over ragged batches: built once, then run in any mode.
 
-A program is a list of calls whose arguments were drawn to fit the shapes and types at hand, which
-are known without running anything. `draw(n)` gives a number from 0 to n - 1.
+A program is a list of calls whose arguments were drawn to fit the shapes and types of earlier
+values, which are known without running anything. `draw(n)` gives a number from 0 to n - 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_ELEMENTS = 5000
 
 
 class Program(NamedTuple):
-    """Inputs, calls, and which values are looked at in the end."""
+    """Inputs, calls, and the values that are read in the end."""
 
     inputs: list[list[Any]]
     calls: list[Call]
@@ -38,7 +38,7 @@ class Program(NamedTuple):
 
 
 def run(program: Program, device: str = "cpu") -> list[list[Any]]:
-    """The values that a program looks at."""
+    """The values that a program reads."""
     values: list[Value] = [ndd.batch(b, layout="HWC", device=device) for b in program.inputs]
     last_use = program.read
     for k, call in enumerate(program.calls):
@@ -51,7 +51,7 @@ def run(program: Program, device: str = "cpu") -> list[list[Any]]:
 
 
 def make(draw: Draw, length: int) -> Program:
-    """A program of so many calls."""
+    """A random program of this many calls."""
     count = 1 + draw(4)
     shapes = [(1 + draw(8), 1 + draw(8), 3) for _ in range(count)]
     dtypes = [(np.uint8, np.float32, np.int32)[draw(3)] for _ in range(1 + draw(2))]

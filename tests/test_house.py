@@ -1,4 +1,4 @@
-"""Rules of the house that a machine can check."""
+"""House rules that a test can check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ndd.fusion.graph.node import Node
 from ndd.fusion.kinds.base import Kind
 from tests.helpers import ROOT
 
-# Two sides of the same thing may share a name.
+# Two versions of the same thing may share a name.
 SIDES = {
     "cores", "render", "runtime", "separable",  # of the CPU and the GPU (and what both read)
     "explain",  # for programs and on the command line
@@ -60,7 +60,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 @pytest.mark.parametrize("room", ["fusion/plan", "fusion/run", "fusion/graph"])
 def test_planner_and_executor_know_no_particular_kind(room: str) -> None:
-    """They ask kinds; they never test for one. Only the list of builders names them all."""
+    """Passes ask a kind for its properties and never test for a class; only the builders name kinds."""
     kinds = all_kinds()
     assert {"Pointwise", "View", "Resample"} <= kinds
     for path in sorted((ROOT / room).glob("*.py")):
@@ -74,7 +74,7 @@ def test_planner_and_executor_know_no_particular_kind(room: str) -> None:
 
 
 def test_back_ends_know_no_particular_core() -> None:
-    """The writers of kernels ask the core for its renderer; they do not know which there are."""
+    """Renderers of kernels ask a core for its renderer; they do not know the cores."""
     for name in ("cpu/render.py", "gpu/render.py", "cpu/cores.py", "gpu/cores.py", "ir/spec.py"):
         tree = ast.parse((ROOT / "kernels" / name).read_text())
         modules = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
@@ -82,7 +82,7 @@ def test_back_ends_know_no_particular_core() -> None:
 
 
 def test_a_node_is_frozen() -> None:
-    """In all tests: see `checked_graph` in conftest.py."""
+    """Nodes are frozen; `checked_graph` in conftest.py checks it in all tests."""
     node = ndd.tensor(np.zeros(3, np.float32))._node
     for field in Node.__slots__:
         if field != "__weakref__":

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import ROOT, run_python
 
-# What a file of each folder may import of this project.
+# The folders of this project from which the files of each folder may import.
 ALLOWED = {
     "kernels": ("ndd.kernels",),
     "fusion": ("ndd.kernels", "ndd.fusion"),

@@ -39,9 +39,9 @@ def test_fused_equals_op_by_op(data: st.DataObject) -> None:
 
 
 def check(program: programs.Program) -> None:
-    """Op by op, then fused and deferred; of many programs only every fifth in the other modes.
+    """Run op by op, then fused and deferred; of many programs, only every fifth in the other modes.
 
-    Twice deferred, because the second plan knows what was read after the first.
+    Deferred runs twice, because the second plan knows which values were read after the first.
     """
     global checked
     checked += 1
@@ -76,7 +76,7 @@ MANY = int(
 
 @pytest.fixture
 def reference_kernels(monkeypatch):
-    """Kernels run in NumPy; plans made meanwhile are forgotten, as they hold them."""
+    """Run kernels in NumPy, and forget the plans afterwards, because they hold these kernels."""
     from ndd.kernels.cpu import runtime as cpu_runtime
     from tests.reference.kernels import ReferenceKernel
 
@@ -94,7 +94,7 @@ def reference_kernels(monkeypatch):
 )
 @given(data=st.data())
 def test_fusion_is_exact_in_the_reference(reference_kernels, data: st.DataObject) -> None:
-    """Passes, lowering and binding alone: fused equals op by op when NumPy runs the kernels."""
+    """Tests passes, lowering and binding: fused equals op by op when NumPy runs the kernels."""
     length = data.draw(st.integers(1, 12))
     program = programs.make(lambda n: data.draw(st.integers(0, n - 1)), length)
     with ndd.EvalMode.deferred:
@@ -106,7 +106,7 @@ def test_fusion_is_exact_in_the_reference(reference_kernels, data: st.DataObject
 
 @pytest.mark.slow
 def test_compiled_kernels_equal_the_reference() -> None:
-    """The same programs through Numba and through NumPy: the code generator against the meaning."""
+    """Tests the code generator: Numba and NumPy give the same values for the same programs."""
     from ndd.kernels.cpu import runtime as cpu_runtime
     from tests.reference.kernels import ReferenceKernel
 
@@ -122,7 +122,7 @@ def test_compiled_kernels_equal_the_reference() -> None:
 
 @pytest.mark.parametrize("before", [lambda x: x + 1, ndd.math.sin], ids=["add", "sin"])
 def test_stacked_rotation(before) -> None:
-    """Found by seed 7008: numbers of a rotation were read, or computed, under a window."""
+    """The arguments of a rotation are read outside of any window (seed 7008)."""
     image = ndd.batch([np.full((7, 5, 3), 0.5, np.float32)] * 2, layout="HWC")
 
     def both(axis: int) -> list[np.ndarray]:
@@ -139,7 +139,7 @@ def test_stacked_rotation(before) -> None:
 
 
 def test_part_of_a_stacked_rotation() -> None:
-    """Found by seed 2025: a window of positions was settled again and again, without an end."""
+    """Simplifying a window of positions terminates (seed 2025)."""
     image = ndd.batch(
         [np.full((6, 1, 3), 9, np.uint8), np.full((7, 4, 3), 7, np.uint8)], layout="HWC"
     )

@@ -1,4 +1,4 @@
-"""Long and many: 100,000 deferred calls, a million eager ones, 16 threads.
+"""Stress tests: 100,000 deferred calls, a million eager calls, 16 threads.
 
 CI runs small numbers; `NDD_STRESS=1` runs the full ones.
 """
@@ -124,7 +124,7 @@ def test_memory_of_many_eager_calls_does_not_grow() -> None:
 
 
 def fixed_programs(count: int) -> list[tuple[programs.Program, list[list[np.ndarray]]]]:
-    """Programs with their values; few, so that threads share kernels and plans, not only compile."""
+    """A few programs with their values, so that threads share kernels and plans instead of only compiling."""
     rng = random.Random(5)
     made = [programs.make(lambda n: rng.randrange(n), 1 + k % 8) for k in range(count)]
     with ndd.EvalMode.sync_full:

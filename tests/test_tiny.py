@@ -1,4 +1,4 @@
-"""Ten seconds of smoke: the main job in all modes, what was fused, an error."""
+"""Smoke test of ten seconds: the main job in all modes, its plan, and an error."""
 
 from __future__ import annotations
 

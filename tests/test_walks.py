@@ -1,4 +1,4 @@
-"""The walks that README and CONTRIBUTING promise: the lists are followed by real calls."""
+"""Real calls visit the files that README and CONTRIBUTING list, in the same order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stops_of(page: str, heading: str) -> list[str]:
 
 
 def first_visits(program, files: list[str]) -> list[str]:
-    """Which of these files a program runs functions of, in the order of the first ones."""
+    """The files whose functions a program calls, in the order of their first calls."""
     known = {str((ROOT / f).resolve()): f for f in files}
     visited: dict[str, None] = {}
 
@@ -48,7 +48,7 @@ def first_visits(program, files: list[str]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path) -> None:
-    """Nothing is planned or compiled yet."""
+    """Start without plans and compiled kernels."""
     from ndd.kernels.cpu import runtime
 
     forget_plans(monkeypatch)

@@ -39,8 +39,8 @@ def begin(missing: list[str], folder: Path) -> None:
     with suppress(OSError):  # on failure this process compiles everything itself
         _process = subprocess.Popen(
             [sys.executable, "-m", "ndd.kernels.cpu.compile_ahead", *missing],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path, "NDD_COMPILE_AHEAD": "0"},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True, env={**os.environ, "PYTHONPATH": path, "NDD_COMPILE_AHEAD": "0"},
         )  # fmt: skip
         atexit.register(_leave)
 

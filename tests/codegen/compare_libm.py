@@ -1,4 +1,4 @@
-"""Compare float32 sin and cos with those of the C library, for all numbers. Run it by hand, 2 minutes:
+"""Compare float32 sin and cos with the C library's for all float32 numbers. Run by hand (2 minutes):
 
 python -m tests.codegen.compare_libm
 """
@@ -19,7 +19,7 @@ STEP = 1 << 24
 
 
 def libm(name: str) -> object:
-    """The C library's function, over an array."""
+    """The C library's function, applied to an array."""
     function = getattr(ctypes.CDLL(ctypes.util.find_library("m")), name)
     function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float]
 
@@ -37,7 +37,7 @@ def main() -> None:
         reference, out = libm(f"{name}f"), np.empty(STEP, np.float32)
         differing: list[float] = []
         worst = 0
-        for first in range(0, 0x7F800000, STEP):  # sin is odd, cos is even: x >= 0 will do
+        for first in range(0, 0x7F800000, STEP):  # sin is odd and cos is even, so x >= 0 covers all
             x = np.arange(first, min(first + STEP, 0x7F800000), dtype=np.uint32).view(np.float32)
             (got,) = run(name, (value,), x)
             want = out[: x.size]

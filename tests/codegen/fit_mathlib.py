@@ -1,8 +1,8 @@
-"""Where the coefficients of kernels/ir/mathlib/coefficients.py come from: prints them, with the error of each fit.
+"""Print the coefficients of kernels/ir/mathlib/coefficients.py, with the error of each fit.
 
 Every polynomial interpolates its function, in 60 digits, at the Chebyshev nodes of its interval,
-which is within a factor of two of the best polynomial of that degree. Only the *_LIBM ones are the
-best, so that they err like those of the C library. Run it by hand:
+which is within a factor of two of the best polynomial of that degree. Only the *_LIBM ones are
+minimax polynomials, so that their errors are like those of the C library. Run it by hand:
 `python -m tests.codegen.fit_mathlib` (needs mpmath).
 """
 
@@ -62,7 +62,7 @@ def best_fit(
 
 
 def extremum(values: list[mp.mpf], k: int) -> mp.mpf:
-    """The vertex of the parabola through values[k] and its neighbours; an end stays where it is."""
+    """The vertex of the parabola through values[k] and its neighbours, or k itself at either end."""
     if k in (0, len(values) - 1):
         return mp.mpf(k)
     left, middle, right = values[k - 1 : k + 2]

@@ -1,4 +1,4 @@
-"""Where the polynomials of kernels/ir/distributions.py come from: prints them, with the error of the fit.
+"""Print the polynomials of kernels/ir/distributions.py, with the error of the fit.
 
 With w normal and s = w / √rate, the quantile of a Poisson distribution (the number x for which
 gammaincc(x, rate) is the probability below w; its whole part is the Poisson number) is
@@ -15,12 +15,12 @@ from scipy import special
 from ndd.kernels.ir.distributions import FEW, C, D, P
 
 TERMS = (len(P), len(C), len(D))
-W = 6.8  # more than any normal number of 32 bits
-CUT = 0.4  # quantiles below matter to no number
+W = 6.8  # larger than any normal number made from 32 bits
+CUT = 0.4  # lower quantiles affect no result
 
 
 def quantile(rate: float, w: np.ndarray) -> np.ndarray:
-    """The exact one, by bisection, from whichever tail is small."""
+    """The exact quantile, by bisection, computed from the smaller tail."""
     low, high = np.full_like(w, 1e-9), np.full_like(w, rate + 10 * np.sqrt(rate) + 20)
     left = w < 0
     target = special.ndtr(-np.abs(w))
@@ -33,7 +33,7 @@ def quantile(rate: float, w: np.ndarray) -> np.ndarray:
 
 
 def equations(rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted rows of unknown coefficients, and right sides."""
+    """The weighted rows and right sides of the least-squares problem."""
     w = W * np.cos(np.pi * (np.arange(300) + 0.5) / 300)
     x = quantile(rate, w)
     w, x = w[x > CUT], x[x > CUT]

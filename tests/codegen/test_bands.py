@@ -1,4 +1,4 @@
-"""Columns of eight rows summed up at once (kernels/cpu/native/band_sums.py): the same bits as row by row."""
+"""Summing columns of eight rows at once (kernels/cpu/native/band_sums.py) gives the same bits as row by row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ndd.kernels.cpu import runtime as cpu_runtime
 from ndd.kernels.cpu.separable import SeparableLines
 from tests.helpers import arrays, forget_plans
 
-# Height and width before, size after: all of them sum up columns first.
+# Height and width before, size after. In all cases columns are summed first.
 SIZES = [
     ((40, 90), (20, 30)),  # five whole bands
     ((37, 90), (18, 31)),  # rows are left over

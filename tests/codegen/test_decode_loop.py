@@ -43,7 +43,7 @@ def test_generated_code_reads_and_writes_the_fields_that_python_fills() -> None:
     outer, index = code.NativeRecord(builder, Outer, function.args[0]), function.args[1]
     outer["numbers"][index] = outer["large"]
     outer["many"][index]["pair"][1] = outer["inner"]["pair"][0]
-    outer["many"][index]["flag"] = I64(0x101)  # cut: the byte after it is not written to
+    outer["many"][index]["flag"] = I64(0x101)  # truncated: the byte after it must not be written
     outer["small"] = outer["large"]
     builder.ret_void()
 
@@ -51,7 +51,7 @@ def test_generated_code_reads_and_writes_the_fields_that_python_fills() -> None:
     made = Outer(small=1, inner=Inner(pair=(5, 6)), many=many, numbers=numbers, large=-(2**40) + 9)
     engine, address = link("fill", new_target().emit_object(llvm.parse_assembly(str(module))))
     ctypes.CFUNCTYPE(None, c_int64, c_int64)(address)(addressof(made), 2)
-    del engine  # which owns the code until here
+    del engine  # it owns the machine code, which must live until here
     assert list(numbers) == [0, 0, -(2**40) + 9]
     assert [(one.flag, list(one.pair)) for one in many] == [
         (False, [0, 0]), (False, [0, 0]), (True, [0, 5])
@@ -73,7 +73,7 @@ def test_the_code_follows_the_structures(name: str, monkeypatch: pytest.MonkeyPa
 def test_a_job_keeps_what_it_points_to_and_nothing_longer() -> None:
     library = nvimgcodec_c.library(nvimgcodec)
     assert library is not None
-    rows, table = np.zeros(3, PICTURE), np.zeros((3, 4), np.int64)  # of length 0: none is decoded
+    rows, table = np.zeros(3, PICTURE), np.zeros((3, 4), np.int64)  # length 0: none is decoded
     kernel = sample_kernel(SimpleNamespace(address=0), table, [1, 2], None)
     pictures = Pictures(rows, "RGB", False, library)
     job = DecodeJob(pictures, np.arange(3), False, [kernel], 0)

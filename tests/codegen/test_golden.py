@@ -1,6 +1,6 @@
-"""Generated source as text: a change of a code generator shows up as a readable difference.
+"""Generated source as text, so that a change of a code generator shows up as a readable diff.
 
-`NDD_UPDATE_GOLDEN=1 pytest tests/codegen/test_golden.py` renews the files.
+`NDD_UPDATE_GOLDEN=1 pytest tests/codegen/test_golden.py` updates the files.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_source_is_as_expected(name, backend):
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 def test_integers_between_floats_stay_floats(dtype: str) -> None:
-    """A float that is rounded and used as a float again never becomes an integer; the same bits."""
+    """A float that is rounded and used as a float again is never converted to an integer; the bits stay."""
     limit = float(np.iinfo(dtype).max)
     near = [limit - 0.5, limit, limit + 0.5, 1e30, np.inf, np.nan, -np.inf, -1.0, -0.5, -0.0]
     values = np.array([*near, 0.0, 0.49999997, 0.5, 1.5, 2.5, 3.5, 0.99999994], np.float32)

@@ -1,4 +1,4 @@
-"""Generated Triton kernels: bit-equal to the CPU kernels in the interpreter, and they compile."""
+"""Generated Triton kernels are bit-equal to the CPU kernels in the interpreter, and they compile."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def run_gpu(spec: KernelSpec, samples: list[Sample]) -> list[list[Any]]:
 
 
 def run_variant(spec: KernelSpec, samples: list[Sample], variant: Variant) -> list[list[Any]]:
-    """A chosen variant with a small tile, so that whole and partial tiles occur."""
+    """A given variant with a small tile, so that whole and partial tiles occur."""
     outputs = make_outputs(spec, samples)
     table = make_table(spec, samples, outputs)
     sizes = table[:, [spec.columns["n", a] for a in spec.loop_axes]].prod(axis=1)
@@ -467,7 +467,7 @@ def test_strided_images(shapes):
 
 
 def pad_spec() -> KernelSpec:
-    """A window of the input, elsewhere a fill value that is itself guarded; plus positions."""
+    """A window of the input, elsewhere a fill value that has a guard itself; positions are added."""
     w0, w1 = window(0), window(1)
     value = ex.select(w0, load(0, dt.int16, w0), load(1, dt.int16))
     other = ex.select(w1, load(2, dt.float32, w1), ex.const(-1.0, dt.float32))
@@ -614,7 +614,7 @@ def test_copies_there_and_back(shapes, strided):
     strides = np.array([(w * 2, 2) for _, w in shapes], np.int64) if strided else None
     storage = FakeStorage(np.array([k.ctypes.data for k in kept], np.int64), kept, strides)
     host, there = FakeNode(None, FakeShapes(shapes)), FakeNode(0, FakeShapes(shapes))
-    source = there if strided else host  # strided host memory is packed before it gets here
+    source = there if strided else host  # the caller has packed strided host memory
     on_gpu = runtime.copy(there, source, storage)
     again = runtime.copy(there, there, on_gpu)
     back = runtime.copy(host, there, again)
@@ -687,7 +687,7 @@ def test_aligned_flat_kernels_load_vectors():
     aligned, plain = (
         cubin.compile_cubin(scale_spec(), 90, Variant("ragged", False, a)) for a in (True, False)
     )
-    # eight bytes of a thread in one load and one store, beside those of the tail
+    # one 8-byte load and store per thread, besides those of the tail
     assert aligned.loads[64] == plain.loads[64] + 1
     assert aligned.stores.get(64) == 1 and 64 not in plain.stores
 

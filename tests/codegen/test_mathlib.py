@@ -1,4 +1,4 @@
-"""The functions of kernels/mathlib: accuracy, special values, and the same bits everywhere."""
+"""The functions of kernels/ir/mathlib: accuracy, special values, and equal bits on all back-ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def leaf(i: int, dtype: DType) -> Expr:
 
 @cache
 def flat_spec(name: str, values: tuple[Expr, ...], inputs: tuple[DType, ...]) -> KernelSpec:
-    """One loop over flat arrays."""
+    """The spec of a kernel with one loop over flat arrays."""
     loads = tuple(Access(t, (1,)) for t in inputs)
     stores = tuple(Access(v.dtype, (1,)) for v in values)
     return KernelSpec((name,), (None,), loads, stores, values)
@@ -102,7 +102,7 @@ def specials(dtype: DType) -> Array:
 
 
 def samples(dtype: DType, rng: np.random.Generator, n: int = 15000) -> Array:
-    """All exponents alike, and densely where the functions bend."""
+    """All exponents with equal probability, and dense samples where the functions bend."""
     word = np.dtype(f"u{dtype.bytes}")
     parts = [
         rng.integers(0, np.iinfo(word).max, n, word, endpoint=True).view(dtype.np),
@@ -137,7 +137,7 @@ def check(name: str, dtype: DType, reference: Callable[..., Array], *args: Array
     at = int(np.argmax(distance))
     bound = BOUNDS.get((str(dtype), name), BOUND[str(dtype)])
     assert distance[at] <= bound, (float(distance[at]), [a[at] for a in args], got[at])
-    # the C library is called once for each element there, so not for all of them
+    # the interpreter calls the C library per element, so test only some
     part = slice(None, None, 1 if len(walk([value])) > 4 else 9)
     meaning = interp.evaluate(value, {e: a[part] for e, a in zip(leaves, args)})
     assert same_bits(got[part].copy(), meaning)
@@ -163,7 +163,7 @@ def test_pow(dtype: DType) -> None:
     third = len(x) // 3
     y[:third] = rng.integers(-20, 21, third)
     with np.errstate(all="ignore"):
-        # exponents that lead everywhere in the range of results
+        # exponents that reach the whole range of results
         middle = slice(third, 2 * third)
         x[middle] = np.abs(x[middle])
         reach = 1080 if dtype is dt.float64 else 150
@@ -183,7 +183,7 @@ def test_atan2(dtype: DType) -> None:
 
 
 def test_exact_results() -> None:
-    """Where the result is a number, it is that number."""
+    """If the exact result is representable, it is returned."""
     x = leaf(0, dt.float64)
     base, exponent = (a.ravel().astype(np.float64) for a in np.mgrid[-40:41, 0:12])
     (got,) = run("pow", (mathlib.pow(x, leaf(1, dt.float64)),), base, exponent)
@@ -221,7 +221,7 @@ def wrapped(value: int, dtype: DType) -> int:
 
 
 def meaning(name: str, a: int, b: int, dtype: DType) -> int:
-    """In Python's unbounded integers."""
+    """The expected result, computed with Python's unbounded integers."""
     if name == "idiv":
         q = abs(a) // abs(b) if b else 0
         return wrapped(-q if (a < 0) != (b < 0) else q, dtype)

@@ -1,4 +1,4 @@
-"""Native code as Python functions: what a call writes to is there as long as the function is."""
+"""Native code as Python functions: memory that a call writes to lives as long as the function."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PATTERN = 0x5A5A5A5A5A5A5A5A
 
 
 def headers() -> Callable[[int, int, int], int]:
-    """A helper, as Python calls it."""
+    """A native helper that Python calls."""
     return cpu_helpers.function.__wrapped__("jpeg_frames")
 
 
 def kernel() -> Callable[[int, int, int], int]:
-    """The function of a kernel that nobody keeps."""
+    """The function of a kernel to which there is no other reference."""
     headers()
     return CpuKernel("jpeg_frames", Path(), *cpu_helpers._loaded["jpeg_frames"]).run
 
 
 def sample_loop() -> Callable[[int, int, int], int]:
-    """The loop that decodes."""
+    """The native decode loop."""
     library = nvimgcodec_c.library(nvimgcodec)
     assert library is not None
     return job.loop.__wrapped__(library.functions)
@@ -40,12 +40,12 @@ def sample_loop() -> Callable[[int, int, int], int]:
 
 @pytest.mark.parametrize("make", [headers, kernel, sample_loop])
 def test_a_call_writes_to_memory_of_its_own(make: Callable[[], Callable[..., int]]) -> None:
-    """Once the first pointer led to memory that was freed: names of modules got holes of zeros."""
+    """A first pointer to freed memory would overwrite other objects, such as names of modules, with zeros."""
     run = make()
     gc.collect()
-    # as large as what once was freed, so that they lie where it was
+    # of the same size as the function's own memory, so that they would reuse it if it were freed
     others = [(ctypes.c_uint64 * 2)(PATTERN, PATTERN) for _ in range(5000)]
-    nothing = np.zeros(64, np.int64)  # no files; for the loop a job of no samples
+    nothing = np.zeros(64, np.int64)  # no files; for the decode loop, a job without samples
     address = nothing.ctypes.data
     assert run(address, 0, address) == 0
     assert all(list(other) == [PATTERN, PATTERN] for other in others)

@@ -1,4 +1,4 @@
-"""Inputs of the tests of exact geometry, and a call of every op that moves elements."""
+"""Inputs for the tests of exact geometry, and a call of every op that moves elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same bits and the same errors, however a program is run."""
+"""Checks that a program gives the same bits and the same errors in every mode."""
 
 from __future__ import annotations
 

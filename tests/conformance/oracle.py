@@ -28,7 +28,7 @@ import nvidia.dali.types as upstream_types
 
 import ndd
 
-MAX_OFF = 1e-4  # where an integer may be off by one, how many of them
+MAX_OFF = 1e-4  # the share of integers that may be off by one
 RTOL = 1e-6
 
 Arrays = np.ndarray | Sequence[np.ndarray]
@@ -51,7 +51,7 @@ def per_sample(values: Sequence[Any], dtype: Any = None, layout: str | None = No
 
 @dataclass(frozen=True)
 class Result:
-    """What can be seen of one output."""
+    """The visible properties of one output."""
 
     arrays: list[np.ndarray]
     dtype: str
@@ -77,7 +77,7 @@ def oracle_call(
 def ndd_call(
     op: str, *inputs: Arrays, layout: Any = None, batch: bool = True, **kwargs: Any
 ) -> list[Result]:
-    """All outputs of the op here, in the current mode."""
+    """All outputs of our op, in the current mode."""
     return _results(_call(ndd, op, _inputs(ndd, inputs, layout, batch), kwargs))
 
 
@@ -87,7 +87,7 @@ def _inputs(lib: Any, inputs: Sequence[Arrays], layout: Any, batch: bool) -> lis
 
 
 def _input(lib: Any, x: Arrays, layout: str | None, batch: bool) -> Any:
-    # in C order: upstream takes no other
+    # upstream requires C order
     if isinstance(x, (np.ndarray, np.generic)):
         return lib.tensor(np.array(x, order="C"), layout=layout)
     arrays = [np.array(a, order="C") for a in x]
@@ -99,7 +99,7 @@ _COLOURS = ("image_type", "output_type")
 
 
 def _argument(lib: Any, name: str, value: Any) -> Any:
-    """The library's own object for what is not a plain Python value."""
+    """The library's own object for an argument that is not a plain Python value."""
     if name in _TYPES and isinstance(value, str):
         return getattr(lib, value)
     if name in _COLOURS and isinstance(value, str):
@@ -124,7 +124,7 @@ def _call(lib: Any, op: str, inputs: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _call_with_literals(function: Any, inputs: list[Any], arguments: dict[str, Any]) -> Any:
-    """Upstream reads the caller's source to tell constants from tensors, so there must be some."""
+    """Call through generated source: upstream reads the caller's source to tell constants from tensors."""
     names: dict[str, Any] = {"function": function}
     parts = []
     for i, value in enumerate(inputs):
@@ -253,7 +253,7 @@ def _flat(result: Result) -> np.ndarray:
 
 
 def _differences(got: np.ndarray, want: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How far apart values are (nan equals nan, infinity only itself), and where they are."""
+    """The size of each difference, and where values differ (nan equals nan, infinity only itself)."""
     if got.dtype.kind == "f":
         differs = ~((got == want) | (np.isnan(got) & np.isnan(want)))
         with np.errstate(invalid="ignore"):

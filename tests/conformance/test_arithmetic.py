@@ -25,7 +25,7 @@ from tests.conformance.oracle import check, check_program, per_sample
 
 INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 FLOATS = ("float32", "float64")
-TYPES = ("bool", *INTEGERS, *FLOATS)  # what upstream computes with
+TYPES = ("bool", *INTEGERS, *FLOATS)  # the types that upstream computes with
 HALVES = ("float16", "bfloat16")
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -56,7 +56,7 @@ MODES = ("deferred", "eager", "sync_cpu", "sync_full")
 
 
 def edges(name: str) -> np.ndarray:
-    """Values at which an op could go wrong."""
+    """Edge values of a type."""
     dtype = np.dtype(name)
     if dtype.kind == "b":
         return np.array([False, True])
@@ -88,7 +88,7 @@ def random_values(name: str, count: int, seed: int) -> np.ndarray:
 
 
 def pair(left: str, right: str) -> tuple[np.ndarray, np.ndarray]:
-    """Every edge value with every other, and some hundred random pairs."""
+    """All pairs of edge values, and some hundred random pairs."""
     a, b = edges(left), edges(right)
     return (
         np.concatenate([np.repeat(a, len(b)), random_values(left, 500, 1)]),
@@ -101,7 +101,7 @@ def function(library: Any, op: str) -> Callable[..., Any]:
 
 
 def oracle(op: str, *operands: Any) -> np.ndarray:
-    """The value upstream. Arrays become tensors, Python numbers stay what they are."""
+    """Upstream's value of a program. Arrays become tensors, Python numbers stay Python numbers."""
     with upstream.EvalMode.sync_cpu:
         wrapped = [upstream.tensor(x) if isinstance(x, np.ndarray) else x for x in operands]
         return np.array(function(upstream, op)(*wrapped))
@@ -160,7 +160,7 @@ def upstream_type(op: str, left: str, right: str) -> str | None:
 
 
 def our_type(op: str, left: str, right: str) -> str | None:
-    with ndd.EvalMode.deferred:  # nothing is computed: types are known before
+    with ndd.EvalMode.deferred:  # the type is known without computing anything
         a, b = (ndd.zeros(shape=[1], dtype=getattr(ndd, t)) for t in (left, right))
         try:
             return str(function(ndd, op)(a, b).dtype)
@@ -211,7 +211,7 @@ def test_types_of_python_numbers() -> None:
 
 
 def safe_divisor(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(b with 1 where upstream raises or dies, where it was 0, where it was MIN / -1)."""
+    """`b` with 1 where upstream raises or dies; where `b` was 0; where the quotient was MIN / -1."""
     common = oracle("-", a[:1], b[:1]).dtype
     wide_a, wide_b = a.astype(common), b.astype(common)
     zero = wide_b == 0
@@ -250,7 +250,7 @@ def test_values_of_one_type(op: str, name: str) -> None:
 
 @pytest.mark.parametrize("left", TYPES)
 def test_values_of_mixed_types(left: str) -> None:
-    """Both operands are brought to the common type; a comparison is right whatever the signs."""
+    """Both operands are converted to the common type; comparisons are right for all signs."""
     for right in TYPES:
         if right != left:
             check_values("-", left, right)
@@ -543,7 +543,7 @@ def test_math_functions(fn: str, name: str) -> None:
 @pytest.mark.parametrize("fn", ["sqrt", "exp", "floor", "ceil", "abs", "fabs"])
 @pytest.mark.parametrize("name", ["uint8", "int64", "uint64"])
 def test_math_of_integers(fn: str, name: str) -> None:
-    """Converted to float32 first, but for abs."""
+    """Integers are converted to float32 first, except by abs."""
     x = np.concatenate([edges(name), random_values(name, 200, 10)])
     assert_same(ours(fn, x), oracle(fn, x), f"{fn} {name}", x, ulp=0 if fn in EXACT_MATH else 2)
 
@@ -575,7 +575,7 @@ CAST_TYPES = (*TYPES, "float16")
 
 
 def cast_values(name: str) -> np.ndarray:
-    """Around all limits; for floats also halves, their neighbours, and what is out of range."""
+    """Values around all limits; for floats also halves, their neighbours, and values out of range."""
     dtype = np.dtype(name)
     if dtype.kind == "b":
         return np.array([False, True])
@@ -632,7 +632,7 @@ def test_cast_to_and_from_bfloat16(name: str) -> None:
     half = half_tensor("bfloat16", x)
     assert half.dtype is ndd.bfloat16
     assert_same(as_float32(half), rounded, f"cast {name} → bfloat16", x)
-    # back: like from the float32 of the same value
+    # casting back equals casting the float32 of the same value
     got = np.array(ndd.cast(half, dtype=getattr(ndd, name)))
     want = np.array(ndd.cast(ndd.tensor(rounded), dtype=getattr(ndd, name)))
     assert_same(got, want, f"cast bfloat16 → {name}", rounded)
@@ -698,7 +698,7 @@ def test_broadcasting_of_batches(left: list[tuple[int, ...]], right: list[tuple[
 
 
 def test_the_samples_of_a_batch_broadcast_independently() -> None:
-    """Upstream takes what it knows of one sample for all: [1] - [1, 2, 3] is [0, -1, -1] there."""
+    """Upstream applies the shape of one sample to all: [1] - [1, 2, 3] is [0, -1, -1] there."""
     a, b = [ramp(1), ramp(3), ramp(2)], [ramp(3), ramp(1), ramp(2)]
     for k, got in enumerate((ndd.batch(a) - ndd.batch(b)).tensors):
         assert_same(np.array(got), a[k] - b[k], f"sample {k}")

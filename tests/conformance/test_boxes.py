@@ -14,7 +14,7 @@ from .test_transforms import compare_to_scale
 
 
 def boxes(count=5, seed=0, low=0.0, high=1.0):
-    """(left, top, right, bottom) inside of `low` to `high`."""
+    """Random boxes (left, top, right, bottom) between `low` and `high`."""
     corners = np.random.default_rng(seed).uniform(low, high, (count, 2, 2))
     return np.sort(corners, axis=1).reshape(count, 4).astype(np.float32)
 
@@ -55,7 +55,7 @@ def test_paste(ltrb):
     check("bbox_paste", x, ltrb=ltrb, ratio=2.3, paste_x=0.0, paste_y=0.81, rtol=0)
     ratios = per_sample([1.7, 1.0, 5.0])
     check("bbox_paste", x, ltrb=ltrb, ratio=ratios, paste_x=per_sample([0.1, 1.0, 0.7]), rtol=0)
-    for ratio in (0.5, 0.8, 2.0, 3.3, -1.0):  # beyond the documented range as well
+    for ratio in (0.5, 0.8, 2.0, 3.3, -1.0):  # also beyond the documented range
         for place in (-1.0, 0.8, 1.0, 1.2):
             check("bbox_paste", x, ltrb=ltrb, ratio=ratio, paste_x=place, batch=False, rtol=0)
     check("bbox_paste", boxes(1000, 5), ltrb=ltrb, ratio=1.7, paste_x=0.3, rtol=0)
@@ -82,7 +82,7 @@ LABELS = [np.arange(20, dtype=np.int32)] * 40
 @pytest.mark.parametrize("canvas", ["grown", "kept", "given"])
 @pytest.mark.parametrize("layout", ["xyXY", "xyWH"])
 def test_rotate(mode, canvas, layout):
-    """Many angles, shapes and boxes, partly outside; labels tell which were removed."""
+    """Many angles, shapes and boxes, partly outside; labels show which were removed."""
     sizes = np.random.default_rng(9).uniform(20, 200, (40, 2)).astype(np.float32)
     extra = {"grown": {}, "kept": {"keep_size": True}, "given": {"size": per_sample(list(sizes))}}
     x = MANY if layout == "xyXY" else [xywh(b) for b in MANY]
@@ -117,7 +117,7 @@ def test_rotate_shapes_and_labels():
 
 
 def test_rotate_strange_boxes():
-    """Upside down, without area, a line, not-a-number."""
+    """Boxes that are upside down, empty, a line, or nan."""
     strange = np.float32(
         [[0.3, 0.2, 0.1, 0.5], [0.3, 0.2, 0.3, 0.2], [0.3, 0.2, 0.3, 0.4], [np.nan, 0, 1, 1]]
     )
@@ -126,7 +126,7 @@ def test_rotate_strange_boxes():
 
 
 def test_labels_of_any_type():
-    """Upstream takes int32 only."""
+    """Upstream accepts only int32 labels."""
     labels = np.linspace(0, 1, 20)
     got, chosen = ndd_call("bbox_rotate", MANY[0], labels, angle=30.0, input_shape=[50, 60],
                            keep_size=True)  # fmt: skip

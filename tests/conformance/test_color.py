@@ -26,7 +26,7 @@ ARGUMENTS = {
 
 
 def values(shape, dtype, seed=RNG_SEED):
-    """Random values over the useful range of a type: all of it for small integers."""
+    """Random values over the useful range of a type, which is the whole range for small integers."""
     rng = np.random.default_rng(seed)
     dtype = np.dtype(dtype)
     if dtype.kind == "f":
@@ -184,7 +184,7 @@ def test_same_everywhere(op):
 
 
 def test_numbers_of_a_part():
-    """Loops that are split where one part ends still have the numbers of that part."""
+    """A loop that is split where a part ends still uses the arguments of that part."""
     batch = ndd.batch(images(sizes=[(6, 50), (1, 1)]), layout="HWC")
     factor = ndd.batch([2.0, 0.5])
     (got,) = same_everywhere(

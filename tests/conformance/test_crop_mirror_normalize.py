@@ -1,4 +1,4 @@
-"""crop_mirror_normalize against the oracle; modes and errors of it are in test_masks.py."""
+"""crop_mirror_normalize against the oracle; test_masks.py tests its modes and errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_cmn_types(dtype, out):
     ],
 )
 def test_cmn_layouts(layout, lead):
-    """The channel axis moved to where the layout says, results in the same layout."""
+    """Channels may be on any axis of the layout; results keep that layout."""
     place = layout.index("C")
     x = [np.moveaxis(a, -1, place).copy() for a in images(lead=lead, sizes=SIZES)]
     args = dict(mean=MEAN, std=STD, mirror=1, output_layout="")
@@ -65,7 +65,7 @@ def test_cmn_output_layouts(layout):
 
 
 def test_cmn_default_layout_of_sequences():
-    """Upstream wants a layout for sequences; here channels go before the axes of the image."""
+    """Upstream requires a layout for sequences; ndd moves channels before the spatial axes."""
     x = images(lead=(2,), sizes=SIZES)
     for layout, expected in (("FHWC", "FCHW"), ("DHWC", "CDHW")):
         (got,) = ndd_call("crop_mirror_normalize", x, layout=layout, mean=MEAN, std=STD)

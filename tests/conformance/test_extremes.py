@@ -1,4 +1,4 @@
-"""Interpolating ops at their limits: sizes, scales, regions, numbers that are none, empty samples.
+"""Interpolating ops at their limits: sizes, scales, regions, nan and infinity, empty samples.
 
 Every case has an exact result (the oracle's where it survives, else a reference's) or is an error
 that says what is wrong; after either, the next call works.
@@ -42,7 +42,7 @@ def picture():
 
 
 def works():
-    """The next call does."""
+    """Check that the next call works."""
     x = noise((9, 13, 3))
     got = np.array(ndd.resize(ndd.tensor(x, layout="HWC"), size=[9, 13]))
     np.testing.assert_array_equal(got, x)
@@ -74,7 +74,7 @@ def test_resize_by_a_hundredth_to_a_hundred(kind):
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 5])
 def test_filters_grow_to_8192_pixels(kind):
-    """Upstream's do not become wider, and sizes count as a tenth of a pixel at least."""
+    """Upstream's filters stop growing, and sizes below a tenth of a pixel count as a tenth."""
     for n in (1366, 2049, 4100, 9001):
         for size in ([1.0, 1.0], [2.0, 0.001]):
             x = [noise((n, 1, 1), np.float32, n)]
@@ -82,7 +82,7 @@ def test_filters_grow_to_8192_pixels(kind):
 
 
 def test_the_largest_image():
-    """8192×8192 to 64×64."""
+    """Resize 8192×8192 to 64×64."""
     x = noise((8192, 8192, 1))
     for kind in (0, 1, 3):
         check("resize", x, layout="HWC", batch=False, exact=False, max_off=1 / 4096,
@@ -106,7 +106,7 @@ def test_one_pixel_becomes_8192_by_8192():
 @pytest.mark.parametrize("fill", [None, 40.0])
 @pytest.mark.parametrize("interp", [NN, LINEAR])
 def test_warps_by_a_hundredth_to_a_hundred(interp, fill):
-    """About the middle, turned; and every image but a single pixel against the reference, too."""
+    """Scale about the centre and rotate; images of more than one pixel also match the reference."""
     other = {} if fill is None else {"fill_value": fill}
     for h, w in ((301, 300), (1, 1), (2, 9)):
         x = waves(h, w)
@@ -127,7 +127,7 @@ def test_warps_by_a_hundredth_to_a_hundred(interp, fill):
 
 @pytest.mark.parametrize("angle", [1e-30, 1e20, 1e30, -3e38, 720.25])
 def test_rotate_by_any_angle(angle):
-    """Upstream's angle is a float32 in radians: what is left of a huge one is the same."""
+    """Upstream's angle is a float32 in radians, so a huge angle is reduced to the same remainder."""
     for h, w in ((24, 31), (1, 1), (1, 60)):
         for size in ({}, {"size": [1.0, 1.0]}, {"size": [3.0, 200.0]}, {"keep_size": True}):
             (got,), (want,) = (f("rotate", [waves(h, w)], layout="HWC", angle=angle, **size)[0].arrays
@@ -159,7 +159,7 @@ def test_perspective_and_remap_at_large_scales():
 
 
 def test_results_that_no_memory_can_hold():
-    """More than a 64-bit process can address (128 TiB), so that it fails on every machine."""
+    """The result exceeds the address space of a process (128 TiB), so it fails on every machine."""
     x = ndd.tensor(noise((4, 4, 1), np.float32), layout="HWC")
     before = ndd.memory_stats()
     for text, program in (
@@ -181,7 +181,7 @@ def region(x, start, end, size, **arguments):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_regions_outside_are_the_border(kind):
-    """On every side, near and far. Upstream reads foreign memory there or crashes."""
+    """Regions outside of the image on every side, near and far. Upstream reads foreign memory or crashes."""
     x = noise((9, 13, 3), np.float32)
     image = ndd.tensor(x, layout="HWC")
     for away in (20.0, 500.0, 1e5, 1e9):
@@ -204,7 +204,7 @@ def test_regions_outside_are_the_border(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_regions_of_any_extent(kind):
-    """Empty, thin, reversed, and up to 10⁵ times the image."""
+    """Regions that are empty, thin, reversed, or up to 10⁵ times as large as the image."""
     x = noise((9, 13, 3), np.float32)
     for start, end in (
         ([4.0, 5.0], [4.0, 5.0]), ([4.0, 5.0], [4.0005, 5.0]), ([9.0, 13.0], [0.0, 0.0]),
@@ -219,7 +219,7 @@ def test_regions_of_any_extent(kind):
 
 
 def test_regions_that_reach_far_to_one_side():
-    """Positions inside of the image keep their weights however far others are away."""
+    """Positions inside of the image keep their weights, however far away other positions are."""
     x = noise((1, 64, 1), np.float32)
     image = ndd.tensor(x, layout="HWC")
     wide = region(image, [0.0, 0.0], [1.0, 4096.0], [1, 4096])
@@ -255,7 +255,7 @@ EMPTY_SIZES = [
 
 @pytest.mark.parametrize("shape", [(0, 9, 3), (9, 0, 3), (0, 0, 3), (4, 9, 0)])
 def test_empty_samples(shape):
-    """What has no pixels has none afterwards, or a pixel would have to be invented: an error."""
+    """An image without pixels gives an empty result, or an error if the result needs pixels."""
     x = np.zeros(shape, np.uint8)
     for arguments in EMPTY_SIZES:
         check("resize", [x], layout="HWC", **arguments)
@@ -381,7 +381,7 @@ def test_sizes_that_are_refused():
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF, 3e38, -3e38, 3e9, 1e-45])
 def test_matrices_of_any_numbers(value):
-    """A position that is none is outside: the fill value or a border pixel, never anything else."""
+    """A nan position lies outside of the image: it gives the fill value or a border pixel."""
     x = noise((9, 13, 3))
     border = np.concatenate([x[[0, -1]].ravel(), x[:, [0, -1]].ravel()])
     image = ndd.tensor(x, layout="HWC")
@@ -426,7 +426,7 @@ def test_singular_matrices():
 
 
 def test_images_that_are_constants():
-    """Pending `ones` are a number in the kernel, with nothing to move along."""
+    """Pending `ones` are a constant in the kernel, without strides."""
     with ndd.EvalMode.deferred:
         for op, arguments in (
             (ndd.rotate, {"angle": 30.0, "keep_size": True}), (ndd.warp_affine, {"matrix": IDENTITY}),
@@ -442,7 +442,7 @@ def test_images_that_are_constants():
 
 @pytest.mark.gpu
 def test_the_same_on_a_gpu(monkeypatch):
-    """The same bits as on the CPU, for all of the above in small."""
+    """The GPU gives the same bits as the CPU, for small versions of the cases above."""
     monkeypatch.setenv("NDD_GPU", "simulate")
     x = noise((9, 13, 3))
 

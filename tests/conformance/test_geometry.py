@@ -17,7 +17,7 @@ from .oracle import check, check_program, ndd_call, oracle_call
 
 @pytest.mark.parametrize("op", [*MOVES, "stack", "cat", "index"])
 def test_every_type(op):
-    """Where the oracle knows a type, like it; else like the unsigned integer of the same size."""
+    """Results equal the oracle's, or, for types it lacks, those of the unsigned integer of that size."""
     for dtype in TYPES:
         x = images(dtype)
         if op in ("stack", "cat"):
@@ -86,14 +86,14 @@ def test_samples_without_elements(op):
 
 
 def test_random_arguments_agree_and_fail_alike():
-    """What the oracle accepts we accept, with the same result; what it refuses we refuse."""
+    """We accept the same calls as the oracle, with the same results, and refuse the same calls."""
     rng = np.random.default_rng(23)
     pick = lambda *options: options[rng.integers(len(options))]
     accepted = refused = 0
     for _ in range(250):
         layout = pick("HWC", "CHW", None)
         extents = rng.integers(1, 7, 3)
-        extents[0 if layout == "CHW" else 2] = 5  # few channels would each be a kernel of their own
+        extents[0 if layout == "CHW" else 2] = 5  # 1 to 4 would each compile a kernel
         shape = tuple(extents.tolist())
         op = pick("crop", "slice", "pad", "reshape", "transpose", "expand_dims")
         if op == "crop":

@@ -19,7 +19,7 @@ INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "in
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, "float16", "float32"])
 def test_erase_types(dtype):
-    """Fill values are cut and wrapped, as C does."""
+    """Fill values are truncated and wrapped, as in C."""
     args = dict(anchor=[1.0, 2.0], shape=[2.0, 3.0])
     for fill in (2.5, -2.5, 300.7):
         check("erase", images(dtype, sizes=SIZES), layout="HWC", **args, fill_value=fill)
@@ -67,7 +67,7 @@ def test_erase_regions():
     erase(anchor=per_sample([[1.0, 1.0], [2.5, 2.0], [9.0, 9.0]]), shape=[4.0, 2.0])
     erase(anchor=[1.0, 2.0], shape=per_sample([[1.0, 1.0], [2.5, 2.0], [9.0, 9.0]]))
     erase(anchor=np.float32([[1, 1], [4, 4]]), shape=np.float32([[2, 2], [1, 3]]))
-    # as many regions as each sample likes
+    # a different number of regions per sample
     starts, sizes = [[0.0, 0.0, 3.0, 3.0], [1.0, 2.0], []], [[2.0, 2.0, 2.0, 4.0], [3.0, 3.0], []]
     erase(anchor=per_sample(starts), shape=per_sample(sizes))
 
@@ -165,7 +165,7 @@ def test_one_hot_axes():
         check("one_hot", x, num_classes=4, axis=axis, layout="HW", axis_name="C")
     check("one_hot", x, num_classes=4, layout="HW")
     check("one_hot", x, num_classes=0)
-    # samples of one element count as scalars, but only if the axis is left open
+    # samples of one element count as scalars, but only without `axis`
     single = [np.array([[1]], np.int32), np.array([[2]], np.int32)]
     check("one_hot", single, num_classes=3)
     check("one_hot", single, num_classes=3, axis=-1)
@@ -185,7 +185,7 @@ def points(columns, dtype="float32"):
 @pytest.mark.parametrize("columns", [1, 2, 3])
 def test_coord_flip(columns):
     x = points(columns)
-    # upstream's op remembers the order of its first call, so it has to be told
+    # upstream's op remembers the layout of its first call, so pass it each time
     args = dict(arguments={"layout": "xyz"[:columns]})
     check("coord_flip", x, **args)
     check("coord_flip", x, **args, flip_x=0, flip_y=1, flip_z=5, center_y=3.25, center_z=-1.0)
@@ -238,7 +238,7 @@ def test_coord_transform_shapes(rows, columns):
 
 
 def test_coord_transform_of_a_strided_matrix():
-    """Rows and columns of the array that is given, not of its memory."""
+    """Rows and columns are those of the given array, whatever its strides are."""
     m = np.float32([[1, 2], [3, 4]])
     x = points(2)[0]
     got = ndd.coord_transform(ndd.tensor(x), M=ndd.as_tensor(m.T))
@@ -666,7 +666,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("op", list(programs()))
 def test_errors(op):
-    """All errors of an op; afterwards it works."""
+    """Every mistake raises its error, and afterwards the op works."""
     mine = [e for e in ERRORS if f"{op}" in e[2].__code__.co_names]
     assert mine
     for kind, text, program in mine:

@@ -39,7 +39,7 @@ def test_paste():
 
 
 def test_paste_rounds_in_single_precision():
-    """Tenths times extents often lie beside an integer."""
+    """Tenths times extents are often just below or above an integer."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 30, (300, 2))
     x = images(channels=1, sizes=[tuple(s) for s in sizes.tolist()])
@@ -51,7 +51,7 @@ def test_paste_rounds_in_single_precision():
 
 @pytest.mark.parametrize("dtype", ["int16", "uint16", "float16", "float32"])
 def test_paste_other_types(dtype):
-    """Upstream pastes bytes only."""
+    """Upstream pastes only bytes."""
     (x,) = images(dtype, sizes=[(3, 4)])
     (got,) = ndd_call("paste", x, layout="HWC", ratio=2.0, fill_value=[1, 2, 3], paste_x=1.0)
     want = np.tile(np.array([1, 2, 3], x.dtype), (6, 8, 1))
@@ -84,7 +84,7 @@ def test_one_input():
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float32"])
 def test_regions_that_overlap(dtype):
-    """Another number of regions in every sample, one without any."""
+    """A different number of regions in every sample, none in one of them."""
     rng = np.random.default_rng(1)
     x = images(dtype, sizes=SIZES)
     canvas = np.int32([[14, 15], [6, 9], [20, 4]])

@@ -12,7 +12,7 @@ from tests.reference import resample
 
 F32 = np.float32
 KINDS = range(6)  # NN LINEAR CUBIC LANCZOS3 TRIANGULAR GAUSSIAN
-RTOL = 1e-6  # of floats between 1 and 2
+RTOL = 1e-6  # one unit in the last place of floats between 1 and 2
 
 
 def images(seed: int, shapes, dtype=np.uint8) -> list[np.ndarray]:
@@ -28,8 +28,8 @@ PHOTOS = [(40, 61, 3), (97, 33, 3), (7, 5, 3)]
 
 
 def agree(op: str, x, layout="HWC", **arguments):
-    """Both libraries give the same. Resized unsigned integers are equal; of windows and of signed
-    ones (upstream makes -1 of what is between -0.5 and 0) one in ten thousand may be off by one."""
+    """Both libraries agree. Resized unsigned integers are equal. In windows and among signed integers
+    (upstream rounds values between -0.5 and 0 to -1), one in ten thousand may be off by one."""
     got, want = (f(op, x, layout=layout, **arguments) for f in (ndd_call, oracle_call))
     exact = op in ("resize", "tensor_resize") and x[0].dtype in (np.uint8, np.uint16)
     compare(op, got, want, exact=exact, max_off=1e-4, rtol=RTOL)
@@ -44,7 +44,7 @@ def agree(op: str, x, layout="HWC", **arguments):
 def test_filters(kind, dtype):
     x = images(kind, PHOTOS, dtype)
     for antialias in (True, False):
-        # the scales 2/3, 3/4 and 2 make halves, but for the last bits: these must be right, too
+        # the scales 2/3, 3/4 and 2 make halves up to the last bits, which must be right, too
         for size in ([23.0, 37.0], [60.0, 44.0], [30.0, 122.0], [3.0, 5.0]):
             agree("resize", x, size=size, interp_type=np.int32(kind), antialias=antialias)
 
@@ -61,7 +61,7 @@ VOLUMES = [
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
 @pytest.mark.parametrize("kind", KINDS)
 def test_volumes(kind, dtype):
-    """Bit by bit: passes are added one by one, in upstream's order."""
+    """Equal bits: the axes are interpolated one by one, in upstream's order."""
     seen = set()
     for number, (before, after) in enumerate(VOLUMES):
         x = images(number, [(*before, 1 + number % 3)], dtype)
@@ -90,7 +90,7 @@ def passes(before, after, kind: str, antialias: bool) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_regions(kind):
-    """Fractional, far from the origin, reversed; results depend on how positions are rounded."""
+    """Regions that are fractional, far from the origin, or reversed, where rounding of positions matters."""
     rng = np.random.default_rng(kind)
     x = images(kind, [(190, 210, 3)] * 4)
     for size in ([64.0, 64.0], [50.0, 301.0]):
@@ -130,7 +130,7 @@ def test_empty_region_is_widened():
 
 
 def test_halves_are_rounded_as_upstream_does():
-    """Scales of two make exact halves: to even in SIMD blocks upstream, else away from zero."""
+    """Scales of two make exact halves, which upstream rounds to even in SIMD blocks, else away from zero."""
     rng = np.random.default_rng(1)
     for dtype in (np.uint8, np.uint16):
         for layout in ("HWC", "CHW"):
@@ -199,8 +199,8 @@ def test_extreme_sizes(n_in, n_out):
 
 
 def test_thirds():
-    """From 2 to 3 pixels, results are multiples of 1/36: one in 36 is a half but for the last bits,
-    in which the order of the passes shows, and that is upstream's choice (NOTE [order of sums])."""
+    """From 2 to 3 pixels, results are multiples of 1/36: one in 36 is a half up to the last bits,
+    which depend on upstream's order of the axes (NOTE [order of sums])."""
     for shape, size in (((6, 4, 3), [9.0, 6.0]), ((4, 90, 3), [6.0, 6.0])):
         x = images(9, [shape] * 20)
         for kind in (1, 2, 3):
@@ -223,7 +223,7 @@ def test_large_images():
 
 
 def random_arguments(rng, spatial: str) -> dict:
-    """Some way to give a size, with any mode, limit, region and rounding."""
+    """Random arguments that give a size, with any mode, limit, region and rounding."""
     axes = len(spatial)
     sizes = [round(float(rng.uniform(1, 70)), int(rng.integers(0, 3))) for _ in range(axes)]
     signed = [0.0 if rng.random() < 0.15 else -s if rng.random() < 0.15 else s for s in sizes]
@@ -325,7 +325,7 @@ def test_types(dtype):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_types(dtype):
-    """Ours only: as float32, rounded once."""
+    """Types that only ndd supports: computed as float32, rounded once."""
     x = ndd.cast(ndd.batch(images(2, PHOTOS, np.float32), layout="HWC"), dtype=getattr(ndd, dtype))
     wide = ndd.cast(x, dtype=ndd.float32)
     want = ndd.cast(ndd.resize(wide, size=[20, 70]), dtype=getattr(ndd, dtype))
@@ -452,7 +452,7 @@ WRONG = [
 
 @pytest.mark.parametrize("op, arguments, message", WRONG)
 def test_errors(op, arguments, message):
-    """Both refuse; ours says what is wrong, and the next call works."""
+    """Both libraries refuse; our message names the mistake, and the next call works."""
     x = images(1, [(6, 7, 3)])
     with pytest.raises(Exception):  # noqa: B017  (whatever upstream raises)
         oracle_call(op, x, layout="HWC", **arguments)

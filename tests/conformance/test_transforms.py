@@ -16,11 +16,11 @@ from .oracle import ndd_call, oracle_call, per_sample
 
 M2 = np.float32([[1, -2, 3], [4, 5, -6]])
 M3 = np.float32([[1, 2, 3, 4], [-5, 6, 7, 8], [9, 10, -11, 12]])
-TOLERANCE = 1e-6  # of the largest entry: sines and sums are rounded elsewhere
+TOLERANCE = 1e-6  # relative to the largest entry: sines and sums are rounded at other places
 
 
 def check(op, *inputs, layout=None, batch=True, **kwargs):
-    """Both libraries agree, with and without a matrix that comes in, in both orders."""
+    """Both libraries agree, with and without an input matrix, in both orders."""
     op = f"transforms.{op}"
     want = oracle_call(op, *inputs, layout=layout, batch=batch, **kwargs)
     got = ndd_call(op, *inputs, layout=layout, batch=batch, **kwargs)
@@ -30,7 +30,7 @@ def check(op, *inputs, layout=None, batch=True, **kwargs):
 
 
 def compare_to_scale(op, got, want):
-    """Equal kind, shapes, type, layout; values within a part of the largest, nan where it is."""
+    """Equal kind, shapes, type, layout and nans; values within a tolerance relative to the largest."""
     for field in ("batch", "shapes", "dtype", "layout"):
         assert getattr(got, field) == getattr(want, field), f"{op}: {field}"
     for a, b in zip(got.arrays, want.arrays, strict=True):
@@ -182,7 +182,7 @@ def test_modes_and_devices(monkeypatch):
 
 
 def test_the_result_is_an_argument():
-    """coord_transform takes it as it is; the combination moves points as one after the other."""
+    """coord_transform accepts the matrix; a combination equals its transforms one after the other."""
     points = random((5, 2))
     batch = ndd.batch([points, points[:3]])
     a = ndd.transforms.rotation(angle=ndd.batch([10.0, -70.0]))
@@ -194,7 +194,7 @@ def test_the_result_is_an_argument():
 
 
 def test_the_result_warps_images():
-    """warp_affine takes it as it is, here and upstream."""
+    """warp_affine accepts the matrix, here and upstream."""
     images = [(random((12, 15, 3), k, 0, 255)).astype(np.uint8) for k in range(2)]
 
     def program(lib):

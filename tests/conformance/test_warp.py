@@ -37,7 +37,7 @@ def images(dtype="uint8", lead=(), channels=3, sizes=SIZES, seed=0):
 def near(got, want, scale=256.0, nearest=False):
     """Off by at most 1 in at most 1 of 100 integers; floats within 1e-3 of full scale.
 
-    With the filter NN a pixel may be its neighbour, so in 1 of 100 the value may be any.
+    With NN a pixel may be its neighbour, so 1 of 100 values may differ by any amount.
     """
     assert got.shape == want.shape
     if got.size == 0:
@@ -149,7 +149,7 @@ def test_affine_layouts(layout, lead):
 
 @pytest.mark.parametrize("channels", [1, 5])
 def test_any_number_of_channels(channels):
-    """More than four are a loop of their own, innermost."""
+    """More than four channels are an innermost loop."""
     x = images(channels=channels)
     check("rotate", x, angle=per_sample([20.0 + k for k in range(len(x))]))
     check("warp_affine", x, matrix=[0.9, 0.2, 1.0, -0.1, 1.1, 2.0], fill_value=7.0)
@@ -157,7 +157,7 @@ def test_any_number_of_channels(channels):
 
 @pytest.mark.parametrize("layout", ["CHW", "FCHW", "CDHW", "FCDHW"])
 def test_channels_in_front_are_an_addition(layout):
-    """The result is that of the layout with channels last, moved."""
+    """The result equals that of the channels-last layout, transposed."""
     last = layout.replace("C", "") + "C"
     lead = {"H": (), "F": (2,), "D": (3,)}[last[0]] if "FD" not in last else (2, 3)
     x = images(lead=lead)
@@ -180,7 +180,7 @@ def test_affine_matrix_per_frame():
 
 
 def test_affine_forms_of_the_matrix():
-    """A list, rows, an array, a tensor, by position, of integers: all mean the same."""
+    """All ways to pass a matrix mean the same: list, rows, array, tensor, by position, integers."""
     x = ndd.tensor(images()[0], layout="HWC")
     values = np.array([[0.75, 0.25, 1.0], [0.0, 1.0, 2.0]], np.float32)
     (want,) = oracle_call("warp_affine", images()[0], layout="HWC", matrix=values)
@@ -214,15 +214,16 @@ def test_shifts_by_whole_pixels_are_exact():
             assert np.array_equal(got, want.astype(np.float32))
 
 
-# x' = a x + b y + c, from column to column: within one power of two and across many, through zero,
-# backwards, by steps that are ties in the last place, that are lost in it, and that are none
+# (a, b, c) of x' = a x + b y + c. Running sums stay within one power of two, cross many, cross
+# zero, or go backwards; their steps are ties in the last place, vanish in it, or are zero.
 RUNS = [(0.9, 0.2, 3.1), (0.37, -0.81, 200.3), (-0.9, 0.01, 700.7), (0.77, 0.3, -301.3),
         (0.75 + 2**-15, 0.0, 260.0), (2**-3 + 2**-16, 1.0, 129.0), (-(0.5 + 2**-16), 3.0, 300.0),
         (1e-5, 1.0, 300.0), (1e-9, 1.0, 300.0), (0.0, 0.5, 7.25), (1.0, 0.0, 0.0)]  # fmt: skip
 
 
 def test_positions_are_running_sums(monkeypatch):
-    """To the last bit (NOTE [running sums]): between black and white, the value is the position."""
+    """Positions are equal to the last bit (NOTE [running sums]); between black and white
+    stripes, an interpolated value shows its position."""
     monkeypatch.setenv("NDD_GPU", "simulate")
     stripes = np.zeros((1, 1000, 1), np.float32)
     stripes[:, 1::2] = 1
@@ -243,7 +244,7 @@ def test_positions_are_running_sums(monkeypatch):
 
 
 def test_large_images():
-    """Noise, where half a thousandth of a pixel would show in one value of 50."""
+    """On noise, an error of half a thousandth of a pixel would change one value in 50."""
     rng = np.random.default_rng(3)
     for shape in ((300, 700, 3), (620, 270, 1)):
         x = rng.integers(0, 256, shape, np.uint8)
@@ -265,7 +266,7 @@ WILD = [np.nan, np.inf, -np.inf, 1e38, -1e38, 3e9, -3e9]
 @pytest.mark.parametrize("fill", [None, 7.0])
 @pytest.mark.parametrize("interp", [NN, LINEAR])
 def test_wild_matrices(interp, fill):
-    """Without a position there is the fill value, or some pixel of the border."""
+    """A nan position gives the fill value or a pixel of the border."""
     image = images("float32", sizes=[(5, 6)])[0]
     kwargs = {} if fill is None else {"fill_value": fill}
     for wild in WILD:
@@ -447,7 +448,7 @@ def test_perspective(border, interp):
 
 
 def test_perspective_follows_the_oracle():
-    """1/32 of a pixel is less than one in an image that changes slowly."""
+    """In an image that changes slowly, 1/32 of a pixel changes values by less than one."""
     y, x = np.mgrid[:24, :31]
     slow = [((x * 3 + y * 2 + k)[..., None] + [0, 50, 100]).astype(np.uint8) for k in range(3)]
     m = np.array([[0.7, 0.1, 3], [0.05, 0.6, 4], [0.001, 0, 1]], np.float32)  # stays inside
@@ -671,7 +672,7 @@ def test_wild_waves():
 
 
 def moves(result, width):
-    """How far every pixel of an image of numbered pixels came, in y and x."""
+    """How far every pixel of an image of numbered pixels has moved, in y and x."""
     row, column = np.divmod(result[..., 0].astype(int), width)
     y, x = np.mgrid[: result.shape[0], : result.shape[1]]
     return row - y, column - x

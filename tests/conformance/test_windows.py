@@ -117,7 +117,7 @@ def test_windows_convert_by_truncation(op):
 
 
 def test_slice_rounds_like_the_oracle():
-    """Halves, products in single precision and sums in double, at many extents."""
+    """Rounding of anchors at many extents: halves, products in single and sums in double precision."""
     rng = np.random.default_rng(5)
     n = 200
     x = [np.arange(k, dtype=np.uint16) for k in rng.integers(1, 3000, n)]
@@ -223,7 +223,7 @@ def test_fill_values(op):
 
 @pytest.mark.parametrize("policy", ["error", "pad", "trim_to_shape"])
 def test_fuzzed_windows(policy):
-    """Any window: like NumPy, or refused before a kernel runs."""
+    """A random window equals NumPy's, or is refused before a kernel runs."""
     rng = np.random.default_rng(11)
     x = numbers((5, 7))
     wild = [

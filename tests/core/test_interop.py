@@ -366,7 +366,7 @@ def test_wrapped_arguments_are_read_before_the_call_returns(mode):
 
 
 class OnDevice:
-    """Another library's array in device memory (which is host memory, if simulated)."""
+    """Another library's array in device memory, which is host memory on the simulated GPU."""
 
     def __init__(self, array, strides=None, readonly=False):
         self.array = array

@@ -1,4 +1,4 @@
-"""Mistakes that get a message, not a puzzle: what it says, and that it names the way out."""
+"""Messages for common mistakes: each says what is wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_numpy_reads_host_memory(monkeypatch):
 
 
 def test_one_random_number_for_all_samples():
-    """Legal, and mostly a forgotten `batch_size`: a warning that names both ways out, once a line."""
+    """A legal call that usually forgot `batch_size` warns once per line and names both alternatives."""
     x = ragged()
     text = r"rotate: `angle` is one random value for all 3 samples; .*random\.uniform\(batch_size=3.*broadcast"
     with ndd.EvalMode.deferred, pytest.warns(UserWarning, match=text) as caught:
@@ -198,7 +198,7 @@ def test_a_state_is_restored_before_the_first_batch(tmp_path):
 
 
 def test_what_is_no_mistake_with_us(tmp_path):
-    """Leaving an epoch, a second reader, default values spelled out, evaluate() after every op."""
+    """Programs may leave an epoch, build a second reader, spell out defaults, evaluate() every op."""
     reader = ndd.readers.File(files=files(tmp_path), enable_checkpointing=False)
     for _ in reader.next_epoch(batch_size=1):
         break

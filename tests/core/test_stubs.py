@@ -1,4 +1,4 @@
-"""Completion: what `dir`, `inspect.signature` and the stubs tell of the ops is what they are."""
+"""Completion: `dir`, `inspect.signature` and the stubs agree with the definitions of the ops."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def functions(path: Path) -> dict[str, list[ast.FunctionDef]]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
 def test_a_stub_says_what_inspect_says(module):
-    """The same parameters in the same order, required or with the same default."""
+    """Parameters in the same order, required or with the same default."""
     path = Path(module.__file__).with_suffix(".pyi")
     if not path.exists():
         assert not any(

@@ -284,7 +284,7 @@ def test_single_values(mode):
 
 @every_mode
 def test_metadata_needs_no_execution(mode):
-    """Announced before anything has run, and the same afterwards."""
+    """Metadata is known before anything has run, and does not change afterwards."""
     with mode:
         x = ndd.batch([np.ones((4, 5, 3), np.uint8), np.ones((6, 2, 3), np.uint8)], layout="HWC")
         y = ndd.cast(ndd.transpose(ndd.flip(x), perm=[2, 0, 1]), dtype=ndd.float16).slice[0, 1:]

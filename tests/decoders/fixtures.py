@@ -18,7 +18,7 @@ HEIGHT, WIDTH = 37, 53
 
 
 def photo(height: int = HEIGHT, width: int = WIDTH, seed: int = 0) -> Array:
-    """Waves of different lengths, and some noise."""
+    """An image of waves of different lengths, and some noise."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     waves = [128 + 100 * np.sin(x / 7 + c) * np.cos(y / (5 + c)) for c in range(3)]
@@ -27,7 +27,7 @@ def photo(height: int = HEIGHT, width: int = WIDTH, seed: int = 0) -> Array:
 
 
 def encoded(kind: str, image: Array, *params: int) -> bytes:
-    """By OpenCV, which takes its channels in the order BGR."""
+    """Encode with OpenCV, which expects channels in BGR order."""
     done, data = cv2.imencode(kind, np.ascontiguousarray(image), list(params))
     assert done
     return data.tobytes()
@@ -37,7 +37,7 @@ def encoded(kind: str, image: Array, *params: int) -> bytes:
 
 
 def exif_block(orientation: int, order: str = "<") -> bytes:
-    """EXIF data that says only this."""
+    """EXIF data with an orientation and nothing else."""
     mark = b"II" if order == "<" else b"MM"
     entry = struct.pack(f"{order}HHIHH", 0x0112, 3, 1, orientation, 0)
     return mark + struct.pack(f"{order}HIH", 42, 8, 1) + entry + bytes(4)
@@ -54,7 +54,7 @@ def with_exif(jpeg: bytes, orientation: int, order: str = "<") -> bytes:
 
 
 def _segments(jpeg: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
-    """Headers of a JPEG file, and the coded pixels after them."""
+    """Split a JPEG file into its headers and the coded pixels after them."""
     at, found = 2, []
     while True:
         marker, size = jpeg[at + 1], struct.unpack_from(">H", jpeg, at + 2)[0]
@@ -65,7 +65,7 @@ def _segments(jpeg: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
 
 
 def jpeg_of_planes(planes: list[Array], transform: int) -> bytes:
-    """A JPEG file of any number of channels: grey ones, one scan each. transform: see Adobe."""
+    """A JPEG file of any number of channels, each a grey scan; `transform` is that of Adobe's marker."""
     parts = [_segments(encoded(".jpg", p, cv2.IMWRITE_JPEG_QUALITY, 90)) for p in planes]
     out = b"\xff\xd8" + jpeg_segment(0xEE, b"Adobe" + struct.pack(">HHHB", 100, 0, 0, transform))
     out += b"".join(jpeg_segment(m, d) for m, d in parts[0][0] if m in (0xDB, 0xC4))
@@ -90,7 +90,7 @@ def png(rows: list[bytes], width: int, depth: int, colour: int, extra: bytes = b
 
 
 def turned_tiff(tiff: bytes, orientation: int) -> bytes:
-    """A TIFF file with another orientation: a new directory at its end."""
+    """A TIFF file with another orientation, in a new directory at its end."""
     (at,) = struct.unpack_from("<I", tiff, 4)
     (count,) = struct.unpack_from("<H", tiff, at)
     entries = {}
@@ -177,12 +177,12 @@ def files() -> dict[str, bytes]:
 
 
 def as_bytes(data: bytes) -> Array:
-    """A file as an array."""
+    """The bytes of a file as an array."""
     return np.frombuffer(data, np.uint8)
 
 
 def areas_decoded(patch: pytest.MonkeyPatch) -> list[int]:
-    """Becomes the areas of all pictures that are decoded from now on, one by one or in a loop."""
+    """A list that collects the areas of all images decoded from now on, in Python or natively."""
     areas: list[int] = []
     decode, native = codec._decoded, codec.Images.native
 

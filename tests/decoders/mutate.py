@@ -1,8 +1,8 @@
 """Decode damaged files: `python -m tests.decoders.mutate COUNT`. Prints one line of JSON.
 
-Every format gets its share: bytes inverted, truncations, runs of random bytes; of 20,000 files and
-more, each byte of a small file of every format, too. Half of the batches are resampled as they are
-decoded.
+Every format gets its share of inverted bytes, truncations and runs of random bytes. From 20,000
+files on, every byte of a small file of every format is inverted, too. Half of the batches are
+resampled as they are decoded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import ndd
 from tests.decoders.fixtures import as_bytes, files
 
-# Files that differ in their parsers and decoders; the others are variants of these.
+# Files that take different parsers and decoders; the others are variants of these.
 CHOSEN = ("jpeg", "jpeg_progressive", "jpeg_exif6", "jpeg_cmyk", "png", "png_palette", "png_16",
           "bmp", "tiff", "tiff_deflate", "webp", "webp_lossless", "jp2", "pnm")  # fmt: skip
 # The smallest of each format: every byte of these is inverted.
@@ -33,7 +33,7 @@ def mutations(data: bytes, count: int, seed: int) -> Iterator[bytes]:
     for k in range(count):
         bad = bytearray(data)
         kind = k % 4
-        if kind < 2:  # bytes at offsets that cover the file evenly, the header above all
+        if kind < 2:  # offsets cover the file evenly, and the header densely
             span = min(size, 700) if kind == 0 else size
             at = (k // 4) * 7919 % span
             bad[at] ^= int(rng.choice([0xFF, 0x01, 0x80, 0x10]))
@@ -52,7 +52,7 @@ def inversions(data: bytes) -> Iterator[bytes]:
 
 
 def damaged(total: int) -> Iterator[tuple[str, list[bytes]]]:
-    """Names of files, and what becomes of them; as many in all, or a few more."""
+    """Names of files with damaged versions of them, at least `total` in all."""
     whole = {name: list(inversions(files()[name])) for name in SMALL if total >= EVERY_BYTE}
     yield from whole.items()
     share = -(-(total - sum(map(len, whole.values()))) // len(CHOSEN))
@@ -62,13 +62,13 @@ def damaged(total: int) -> Iterator[tuple[str, list[bytes]]]:
 
 def main(total: int) -> None:
     counts = {"decoded": 0, "refused": 0}
-    ndd.decoders.set_max_pixels(1 << 22)  # more would only take time
+    ndd.decoders.set_max_pixels(1 << 22)  # more would only take longer
     good = as_bytes(files()["png"])
     start_kb = 0
     for number, (_, bad_files) in enumerate(damaged(total)):
         batch: list[bytes] = []
         for k, bad in enumerate(bad_files):
-            if k % 8 == 0:  # by itself: an error, which names the sample
+            if k % 8 == 0:  # alone: the error names the sample
                 try:
                     ndd.decoders.image(ndd.tensor(as_bytes(bad))).evaluate()
                     counts["decoded"] += 1
@@ -82,7 +82,7 @@ def main(total: int) -> None:
                 ndd.decoders.errors.clear()
                 with ndd.EvalMode.deferred:
                     x = ndd.decoders.image(encoded, on_error="fill")
-                    if k // BATCH % 2:  # in parts, by the loop that is native where it can be
+                    if k // BATCH % 2:  # only regions, by the native loop where possible
                         x = ndd.random_resized_crop(x, size=[9, 8])
                     x.evaluate()
                 assert x.batch_size == len(batch) + 1

@@ -22,7 +22,7 @@ from tests.helpers import ROOT, arrays, assert_same, line_of, run_python, worker
 NAMES = tuple(files())
 COLOURS = ("RGB", "BGR", "GRAY", "YCbCr", "ANY_DATA")
 TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32")
-# Upstream crashes on the first one and refuses the others, and so do we (but for the crash).
+# Upstream crashes on the first file and refuses the others; ndd refuses all of them.
 NOT_AS_THEY_ARE = ("jpeg_cmyk", "jpeg_ycck", "png_grey_alpha", "png_16_grey_alpha", "bmp_alpha")
 
 
@@ -251,7 +251,7 @@ def test_only_what_is_read_is_decoded(name: str, monkeypatch: pytest.MonkeyPatch
         assert len(decoded) == 4 and sum(decoded) < 0.75 * 4 * 37 * 53
         for told in (before, ndd.explain(result).groups[0]):
             assert (told.written_bytes, told.whole_bytes) == (3 * sum(decoded), 3 * 4 * 37 * 53)
-        # a picture that is also read itself is decoded as a whole, from the second time at once
+        # an image that is read itself is decoded as a whole, the second time right away
         for _ in range(2):
             del decoded[:]
             images = ndd.decoders.image(data)
@@ -261,7 +261,7 @@ def test_only_what_is_read_is_decoded(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_training_step_is_one_kernel() -> None:
-    """A number that a call needs at once does not make the calls before it run."""
+    """A number that a call needs at once does not flush the calls before it."""
     with ndd.EvalMode.eager, worker_held():
         x = ndd.decoders.image(encoded("jpeg", "png"))
         x = ndd.random_resized_crop(x, size=[8, 9])
@@ -383,7 +383,7 @@ def test_numpy_files(tmp_path: Path) -> None:
 
 
 def broken(name: str = "jpeg") -> Any:
-    """A file whose header is sound and whose pixels are cut off."""
+    """A file with a valid header and truncated pixels."""
     return as_bytes(files()[name][: len(files()[name]) * 3 // 4])
 
 
@@ -458,14 +458,14 @@ def test_too_many_pixels() -> None:
         ndd.decoders.set_max_pixels(before)
     with pytest.raises(ValueError, match="a positive integer is needed, got 0"):
         ndd.decoders.set_max_pixels(0)
-    # 65500×65500 pixels are promised by a header of a few bytes
+    # a header of a few bytes claims 65500×65500 pixels
     bomb = as_bytes(b"P6 65500 65500 255\n" + bytes(64))
     with pytest.raises(ValueError, match="more than the limit of 268435456"):
         ndd.decoders.image(ndd.tensor(bomb))
 
 
 class TestOnError:
-    """What is done with samples that cannot be decoded."""
+    """Policies for samples that cannot be decoded."""
 
     batch_of = ("jpeg", "png")
 
@@ -516,7 +516,7 @@ class TestOnError:
         assert ndd.decoders.image(bad, on_error="fill").shape == (1, 1, 3)
 
     def test_a_bad_image_is_noted_once(self) -> None:
-        """Wherever in a batch it comes; without a name, what is wrong with it tells it apart."""
+        """Its place in the batch does not matter; files without a name are told apart by their errors."""
         good, bad = as_bytes(files()["jpeg"]), as_bytes(b"nothing at all")
         for order, names in (((bad, good), "ab"), ((good, bad), "ba"), ((bad, bad), "ca")):
             ndd.decoders.image(named(ndd.batch(list(order)), *names), on_error="fill")
@@ -528,7 +528,7 @@ class TestOnError:
         assert ["one" in str(e.cause) for e in ndd.decoders.errors] == [True, False]
 
     def test_of_parts_and_in_advance(self, tmp_path: Path) -> None:
-        """A loop over a reader whose pictures are decoded in parts, before they are asked for."""
+        """A loop over a reader: only regions of the images are decoded, in advance."""
         paths = [tmp_path / f"{k:02d}.jpg" for k in range(16)]
         for k, path in enumerate(paths):
             data = files()["jpeg"]
@@ -564,7 +564,7 @@ class TestOnError:
 
 
 def test_damaged_files_never_crash() -> None:
-    """20,000 of them with NDD_STRESS=1."""
+    """Decode damaged files; 20,000 of them with NDD_STRESS=1."""
     count = 20_000 if os.environ.get("NDD_STRESS") == "1" else 1_400
     done = subprocess.run(
         [sys.executable, "-m", "tests.decoders.mutate", str(count)],
@@ -588,7 +588,7 @@ def test_jpeg2000_headers_are_checked_first() -> None:
 
 
 def test_notes_about_gpu_libraries_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
-    """A plain install has none of them, and nvimgcodec says so five times when it is loaded."""
+    """A plain install has no GPU libraries, and nvimgcodec says so five times when it is loaded."""
     with imgcodec.without_notes():
         os.write(2, b"Failed to load nvjpeg library! Please install CUDA toolkit\n")
         os.write(2, b"Note: If using nvImageCodec's Python distribution, it is enough\nof others\n")

@@ -1,4 +1,4 @@
-"""Headers of JPEG files that we read ourselves: what nvimgcodec says of them, or nothing."""
+"""Our parser of JPEG headers gives the same as nvimgcodec, or declines the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN = ("jpeg", "jpeg_grey", "jpeg_progressive", "jpeg_422", "jpeg_exif1", "jpe
 
 
 def frame_of(content: bytes) -> list[int] | None:
-    """Height, width and channels of a plain file; None of any other."""
+    """Height, width and channels of a plain file; None for any other file."""
     data = as_bytes(content)
     address = data.__array_interface__["data"][0]
     (row,) = jpeg.frames(np.array([address]), np.array([len(content)])).tolist()
@@ -61,9 +61,9 @@ def test_plain_files_need_no_library() -> None:
 
 
 def test_damaged_headers_are_left_to_the_library() -> None:
-    """Whatever is wrong: no exception, and no size that the library does not see, too."""
+    """Damaged headers raise no exception and give no size that nvimgcodec does not give."""
     content = files()["jpeg_exif6"]
-    end = content.index(b"\xff\xda")  # the pixels begin
+    end = content.index(b"\xff\xda")  # here the pixels begin
     rng = np.random.default_rng(0)
     for length in range(end + 2):
         assert frame_of(content[:length]) is None
@@ -77,14 +77,14 @@ def test_damaged_headers_are_left_to_the_library() -> None:
         try:
             header = read_by_library(as_bytes(bytes(changed)), True)
         except ValueError:
-            continue  # found out when its pixels are decoded
+            continue  # detected when its pixels are decoded
         assert frame == [header.height, header.width, header.channels], at
         agreed += 1
     assert agreed > end // 2
 
 
 def test_a_batch_of_all_kinds() -> None:
-    """Plain files, turned ones, others, and one that is none: the same as one by one."""
+    """A batch of plain, rotated, other and invalid files gives the same as its files one by one."""
     names = ["jpeg", "png", "jpeg_exif6", "jpeg_grey", "bmp", "jpeg_cmyk"]
     contents = [files()[n] for n in names]
     headers = headers_of(*contents, b"no image")

@@ -1,4 +1,4 @@
-"""Pictures that are decoded without the interpreter: the same as with it."""
+"""The native loop decodes images to the same pixels as Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.decoders.fixtures import areas_decoded, as_bytes, files
 from tests.helpers import arrays, assert_same, run_python
 
 GOOD = ("jpeg", "jpeg_grey", "jpeg_progressive", "jpeg_422", "jpeg_exif1")
-OTHERS = ("png", "jpeg_exif6", "jpeg_cmyk")  # not for the loop
+OTHERS = ("png", "jpeg_exif6", "jpeg_cmyk")  # the native loop does not support these
 
 
 def batch(*names: str) -> ndd.Batch:
@@ -22,7 +22,7 @@ def batch(*names: str) -> ndd.Batch:
 
 
 def both(program: Any, patch: pytest.MonkeyPatch) -> None:
-    """A program gives the same with the loop and without; the loop was used."""
+    """A program gives the same with and without the native loop, and uses it."""
     patch.setattr(nvimgcodec_c, "is_enabled", False)
     with ndd.EvalMode.deferred:
         wanted = arrays(program())

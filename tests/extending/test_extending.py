@@ -1,4 +1,4 @@
-"""Adding an op, a kind of computation or a reader is adding one file: here they come from outside."""
+"""An op, a kind of computation and a reader can each be added from outside, with one file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPES = ((5, 7, 3), (1, 9, 3), (8, 1, 3), (1, 1, 3))
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch):
-    """The ops exist only here: other tests look at all ops there are."""
+    """Remove the ops afterwards, because other tests look at all ops."""
     for name in ("toy_op", "toy_kind"):
         importlib.import_module(f"tests.extending.{name}")
     for name in [n for n in OPS if n.startswith("toy_")]:
@@ -67,7 +67,7 @@ def test_a_kind(mode, device, fusion, dtype, axis):
 
 
 def chain(x, counts):
-    x = ndd.cast(x, dtype=ndd.float32) + 1.0  # cheap: done again for every element that is read
+    x = ndd.cast(x, dtype=ndd.float32) + 1.0  # cheap: computed again for every element that is read
     x = call("toy_running_max", x, length=ndd.batch(counts))
     x = ndd.flip(x, horizontal=1, vertical=ndd.batch([1, 0, 1, 0]))
     return call("toy_solarize", x.slice[:, :1], dtype=ndd.uint8)
@@ -101,7 +101,7 @@ def test_its_errors_name_op_argument_and_line(mode):
 
 
 def test_only_the_part_that_is_read_is_decoded(tmp_path):
-    """A kind tells which region of its input it needs, so that decoders make no more than that."""
+    """A kind says which region of its input it needs, so that decoders decode only that region."""
     cv2 = pytest.importorskip("cv2")
     image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     ok, data = cv2.imencode(".jpg", image)

@@ -1,7 +1,7 @@
 """A kind of computation from outside the package: the largest of the last few elements.
 
-This file is all there is to it: the kind with its rules, its core with a renderer per device, and
-an op that uses it. It fuses with what stands before and after it.
+This file is complete: the kind with its rules, its core with a renderer per device, and an op
+that uses it. The op fuses with those before and after it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A pointwise op from outside the package: this file is all there is to it."""
+"""A pointwise op from outside the package: this file is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader from outside the package: this file is all there is to it.
+"""A reader from outside the package: this file is complete.
 
 It inherits shards, shuffling, epochs, checkpoints, error policies and read-ahead.
 """

@@ -147,7 +147,7 @@ def _converted(x: Any, source: str, target: str) -> Any:
 
 
 def all_kernels() -> list[KernelSpec]:
-    """Those of all programs, from their plans: nothing needs to run."""
+    """The kernels of all programs, from their plans; nothing runs."""
     return list(dict.fromkeys(spec for name in PROGRAMS for spec in _planned(name)))
 
 

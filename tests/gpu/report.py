@@ -1,4 +1,4 @@
-"""`python -m tests.gpu.report`: compile all kernels of tests/gpu/programs.py and renew docs/gpu.md."""
+"""`python -m tests.gpu.report`: compile all kernels of tests/gpu/programs.py, update docs/gpu.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNT, HEIGHT, WIDTH = 64, 375, 500
 
 
 def table(reports: list[CubinReport]) -> str:
-    """Markdown: one line per kernel, registers and modelled occupancy per architecture."""
+    """A Markdown table with the registers and modelled occupancy of each kernel per architecture."""
     kernels: dict[str, dict[int, CubinReport]] = {}
     for report in reports:
         kernels.setdefault(report.name, {})[report.arch] = report
@@ -34,7 +34,7 @@ def table(reports: list[CubinReport]) -> str:
 
 
 def byte_programs() -> dict[str, object]:
-    """Typical augmentations, for the byte model."""
+    """Typical augmentations, for the table of bytes."""
 
     def normalised(x: object) -> object:
         return ndd.crop_mirror_normalize(x, mean=[120.0], std=[60.0], dtype=ndd.float16)
@@ -56,7 +56,7 @@ def byte_programs() -> dict[str, object]:
 
 
 def byte_table() -> str:
-    """Markdown: bytes read and written, fused and op by op, from the plans; nothing is run."""
+    """A Markdown table of the bytes that fused and unfused plans move; nothing is run."""
     image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     lines = ["| program | kernels | MB fused | MB node by node |", "|---|--:|--:|--:|"]
     with ndd.EvalMode.deferred:

@@ -21,7 +21,7 @@ def simulated(monkeypatch):
 def results(name, device):
     samples, layout, program = PROGRAMS[name]
     batch = ndd.batch(samples, layout=layout)
-    with ndd.EvalMode.deferred:  # so that what is fused does not depend on timing
+    with ndd.EvalMode.deferred:  # so that fusion does not depend on timing
         out = program(batch.gpu() if device == "gpu" else batch)
         assert out.device.device_type == device
         return [np.asarray(t) for t in out.cpu()]

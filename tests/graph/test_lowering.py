@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 
 class InterpretedKernel:
-    """What a kernel means: every point of every row, by the table, in NumPy."""
+    """Run a spec in NumPy: every point of every row of the table."""
 
     def __init__(self, spec: KernelSpec) -> None:
         self.spec = spec
@@ -46,7 +46,7 @@ class InterpretedKernel:
         at = np.indices(extents, np.int64) if extents else np.zeros((0,), np.int64)
         env: dict[Any, Any] = {}
         for k, access in enumerate(spec.loads):
-            # a table that is looked up: as long as memory lets us read is not known, so read lazily
+            # the length of a lookup table is not known here, so read it lazily
             env["table", k] = _Table(row["in", k], access.dtype)
         for e in ex.walk(spec.values):
             if e.op == "load":
@@ -84,7 +84,7 @@ class InterpretedKernel:
 
 
 class _Table:
-    """Elements at an address."""
+    """The elements at an address, as an array."""
 
     def __init__(self, address: int, dtype: Any) -> None:
         self.address = address
@@ -112,13 +112,13 @@ def group(*values: Any) -> KernelSpec:
 
 
 def check(op: Callable[[Any], Any], by_numpy: Callable[[Array, int], Any], **options: Any) -> None:
-    """An op on a ragged batch does what NumPy does to each sample; and so it does when it is fused."""
+    """An op on a ragged batch does what NumPy does to each sample, also when it is fused."""
     data = samples(**options)
     x = ndd.batch(data, layout="HWC")
     wanted = [np.asarray(by_numpy(a, k)) for k, a in enumerate(data)]
     assert_same(op(x), wanted)
     plus_one = [np.asarray(by_numpy(a + a.dtype.type(1), k)) for k, a in enumerate(data)]
-    before = ndd.cast_like(x + 1, x)  # wraps nowhere: see the callers' types
+    before = ndd.cast_like(x + 1, x)  # no value wraps with the callers' types
     if data[0].dtype == np.float32:
         assert_same(op(before), plus_one)
 

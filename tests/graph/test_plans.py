@@ -1,4 +1,4 @@
-"""What becomes one kernel, and why a group ends. Nothing is compiled or run here."""
+"""Which nodes become one kernel, and why a group ends. Nothing is compiled or run here."""
 
 from __future__ import annotations
 

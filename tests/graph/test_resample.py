@@ -1,4 +1,4 @@
-"""Interpolation in the fusion pass: what is one group, what is read, and that the bits stay."""
+"""Fusion of interpolating ops: the groups, the pixels that are read, and unchanged bits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def warped(x):
 
 
 def before(x):
-    """Views and cheap arithmetic in front of a resample are part of its reads."""
+    """Views and cheap arithmetic before a resampling op are computed as it loads its pixels."""
     x = ndd.flip(ndd.crop(x, crop=[20, 25]), vertical=1)
     return ndd.resize(ndd.cast(x, dtype=ndd.float32), size=[11, 37])
 
@@ -92,7 +92,7 @@ def test_two_resampled_values_meet() -> None:
 
 
 def test_a_result_and_its_consumer_are_both_right() -> None:
-    """A resized image that is read after it was fused through."""
+    """A resized image is read after a kernel has fused it away."""
     for _ in range(3):
         x = ndd.batch(images(), layout="HWC")
         y = ndd.resize(x, size=[20, 20])
@@ -103,7 +103,7 @@ def test_a_result_and_its_consumer_are_both_right() -> None:
 
 
 def test_only_the_needed_window_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows and columns outside of a crop are not read: poison them."""
+    """Rows and columns outside of a crop are not read: they hold nan."""
     image = np.zeros((64, 64, 3), np.float32)
     image[40:, :] = np.nan
     image[:, 40:] = np.nan
@@ -163,7 +163,7 @@ def smooth(height: int = 60, width: int = 80) -> np.ndarray:
 
 
 def close_in_the_middle(got: np.ndarray, want: np.ndarray) -> None:
-    """Away from the borders, which are those of the image in between in one case only."""
+    """Compare away from the borders: only the unmerged program has those of the intermediate image."""
     assert got.shape == want.shape
     rows, columns = (slice(n // 3, -(n // 3)) for n in got.shape[:2])
     np.testing.assert_allclose(got[rows, columns], want[rows, columns], atol=0.5)
@@ -188,7 +188,7 @@ MERGED = {
 @pytest.mark.parametrize("name", MERGED)
 @pytest.mark.parametrize("mode", [ndd.EvalMode.deferred, ndd.EvalMode.eager])
 def test_merged_resamples_are_one_sampling(name: str, mode) -> None:
-    """A smooth image looks the same sampled once or twice; `explain` tells which it was."""
+    """A smooth image looks the same sampled once or twice; `explain` says which of the two was done."""
     x = ndd.tensor(smooth(), layout="HWC")
     with mode:
         want = MERGED[name](x)

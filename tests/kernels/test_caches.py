@@ -121,7 +121,7 @@ def test_another_process_compiles_helpers_meanwhile(tmp_path: Path) -> None:
     shape, begun, complete = run_python(code, **env, NDD_COMPILE_AHEAD="1").splitlines()
     assert shape == "(8, 8, 3)" and complete == "True"
     assert begun.startswith("True ['sum_band_u8_3'"), begun  # and perhaps more
-    # now there is nothing to do
+    # all helpers are on disk now, so no process is started
     shape, begun, _ = run_python(code, **env, NDD_COMPILE_AHEAD="1").splitlines()
     assert shape == "(8, 8, 3)" and begun.startswith("False")
 
@@ -197,7 +197,7 @@ NUMBERS: list[Any] = [
 
 @pytest.fixture
 def whole_programs() -> Iterator[None]:
-    """Eager mode plans what is pending; a test that counts plans decides what that is."""
+    """Hold the background thread, so that eager mode plans whole programs and plans can be counted."""
     with worker_held():
         yield
 

@@ -43,7 +43,7 @@ def run(name: str, device: str = "cpu") -> list[np.ndarray[Any, Any]]:
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test makes is forgotten after it."""
+    """Unregister the caches that a test makes."""
     monkeypatch.setattr(memo, "_clearing", dict(memo._clearing))
 
 
@@ -249,8 +249,8 @@ def test_results_do_not_depend_on_what_was_cached_before() -> None:
 
 # -- the source ----------------------------------------------------------------------------------
 
-# Containers that functions add to and that are no caches, and why each may be. Anything else is a
-# Memo. What is local to a thread counts, too: it lives as long as the thread.
+# Containers that functions add to and that are not caches, with the reason. All others must be a
+# Memo. Thread-local containers count, too: they live as long as the thread.
 REGISTRIES = {
     ("kernels/common/memo.py", "_clearing"): "the owner's own list of all caches",
     ("kernels/common/threads.py", "_local.inside"): "which crews a thread works in now",
@@ -260,7 +260,7 @@ REGISTRIES = {
     ("kernels/gpu/kernel.py", "linecache.cache"): "Python's: Triton looks for the text there",
     ("ndd/cli/explain.py", "executor.observers"): "for the time of a block",
     ("ndd/core/schema.py", "OPS"): "the definitions of all ops",
-    ("ndd/loop/lookahead.py", "_Thread.idle"): "threads that wait for work",
+    ("ndd/loop/ahead.py", "_Thread.idle"): "threads that wait for work",
     ("ndd/ops/images/image_decoders.py", "errors"): "the user's list of bad files, each once",
     ("ndd/runtime/context.py", "_default_streams"): "the user's choice for each GPU",
     ("ndd/runtime/context.py", "_local.contexts"): "those that a thread has entered",
@@ -270,7 +270,7 @@ REGISTRIES = {
     ("ndd/runtime/device.py", "_local.stack"): "devices that a thread has entered",
     ("ndd/runtime/gpu_runtimes.py", "_runtimes"): "each owns what a stream still works on",
 }
-# Where `id` makes a key, and what keeps the object alive as long as that key.
+# Functions whose keys contain an `id`, with the reason why the object lives as long as the key.
 IDENTITIES = {
     ("fusion/plan/program.py", "collect"): "a dictionary of the call",
     ("fusion/plan/program.py", "_identity"): "a dictionary of the call",
@@ -279,8 +279,8 @@ IDENTITIES = {
     ("fusion/run/executor.py", "live_sinks"): "a set of the call",
     ("kernels/gpu/runtime.py", "constant"): "the entry has the array",
     ("ndd/cli/explain.py", "recorded"): "the entry has the report, and that has the plan",
-    ("ndd/loop/replay.py", "of"): "the entry has the generator",
     ("ndd/readers/contents.py", "storage"): "a dictionary of the call",
+    ("ndd/loop/calls.py", "key"): "compared at once, while both values are there",
 }
 ADDING = {"add", "append", "appendleft", "extend", "insert", "setdefault", "update", "__setitem__"}
 WEAK = {"WeakSet", "WeakKeyDictionary", "WeakValueDictionary"}  # they keep nothing alive
@@ -298,7 +298,7 @@ def sources() -> list[tuple[str, ast.Module]]:
 
 
 def shared_names(body: list[ast.stmt]) -> set[str]:
-    """Names that a module or a class gives to objects, but for those that are no concern."""
+    """Names that a module or a class assigns, except irrelevant ones."""
     found = set[str]()
     for statement in body:
         inner = ast.walk(statement) if isinstance(statement, (ast.If, ast.Try)) else [statement]
@@ -328,8 +328,8 @@ def local_names(function: Function) -> set[str]:
 
 
 def added_to(function: Function) -> Iterator[str]:
-    """What a function adds to: `x` and `x.y` in `x[k] = v` and `x.y.append(v)`, also if it gave
-    that another name before."""
+    """Containers that a function adds to: `x` and `x.y` in `x[k] = v` and `x.y.append(v)`, also
+    through an alias."""
     others = {
         target.id: ast.unparse(node.value)
         for node in ast.walk(function)
@@ -375,7 +375,7 @@ def growing(tree: ast.Module) -> Iterator[str]:
 
 
 def unbounded(tree: ast.Module) -> Iterator[str]:
-    """Uses of Python's own caches, but for those of functions without arguments."""
+    """Uses of Python's own caches, except on functions without arguments."""
     kinds = {"functools.cache", "functools.lru_cache"}
     single = set[ast.AST]()
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""What is baked into compiled code is part of its key: who edits it never runs old code."""
+"""Everything baked into compiled code is part of its key, so an edit never runs old code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOB = """
 
 
 def copy_of_the_package(folder: Path) -> Path:
-    """The source alone; the folders keep their links."""
+    """A copy of the source alone, including its symbolic links."""
     for name in ("ndd", "fusion", "kernels"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
@@ -51,7 +51,7 @@ def test_a_new_constant_compiles_anew(tmp_path: Path) -> None:
     kernels, helpers, total = run_python(job, **env).split()
     assert kernels == "2" and {"fill_taps", "fill_steps"} <= set(helpers.split(","))
     assert run_python(job, **env) == f"0 none {total}"
-    # In the text of no kernel and of no helper, but in their machine code.
+    # These appear in no source of a kernel or helper, but in their machine code.
     edit(package / "kernels/ir/expr.py", "SHORT = 1 - 2**-20", "SHORT = 1 - 2**-19")
     assert run_python(job, **env) == f"2 {helpers} {total}"
     assert run_python(job, **env) == f"0 none {total}"

@@ -1,4 +1,4 @@
-"""What runs, what is kept, and what memory may change: liveness, promises, wrapped memory."""
+"""Liveness, promises and wrapped memory: which nodes run, which values are stored, which may change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers import (
 
 
 class Counted:
-    """A function that knows how often it ran."""
+    """A function that counts its calls."""
 
     def __init__(self) -> None:
         self.runs = 0

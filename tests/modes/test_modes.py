@@ -56,7 +56,7 @@ JOBS = [normalise, tabulated, colours, joined, through_memory]
 
 
 def expected(job: Job, *shapes: Any) -> list[Any]:
-    """The values op by op: every call computed before the next one is made."""
+    """The values op by op: every call is computed before the next one is made."""
     with pytest.MonkeyPatch.context() as patch, ndd.EvalMode.sync_full:
         patch.setenv("NDD_FUSION", "0")
         return arrays(job(ragged(*shapes)))
@@ -90,7 +90,7 @@ def cheap_work(x: ndd.Batch) -> ndd.Batch:
 
 
 def staged_work(x: ndd.Batch) -> ndd.Batch:
-    """Dear values that are read at two places each: three kernels with large intermediates."""
+    """Costly values that are read at two places each: three kernels with large intermediates."""
     y = ndd.math.exp(ndd.math.sin(ndd.cast(x, dtype=ndd.float32)))
     z = ndd.math.log(ndd.flip(y) + y)
     return ndd.flip(z, vertical=1) - ndd.math.cos(z)
@@ -106,7 +106,7 @@ def test_one_and_two_threads_give_the_same_bits(job: Job) -> None:
 
 @pytest.fixture
 def pipelines(monkeypatch: pytest.MonkeyPatch) -> list[Pipeline]:
-    """All that ran, with the scratch memory that they used."""
+    """All plans that ran, with the scratch memory that they used."""
     found: list[Pipeline] = []
     run = Pipeline.run
 
@@ -202,7 +202,7 @@ def test_an_intermediate_that_is_read_later_is_right(mode: str, fusion: str) -> 
 
 @pytest.fixture
 def no_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is known about earlier programs."""
+    """Forget the plans of earlier programs."""
     forget_plans(monkeypatch)
 
 
@@ -223,7 +223,7 @@ def test_what_was_read_is_made_in_the_same_pass_the_next_time(mode: str) -> None
         return runs
 
     with ndd.EvalMode[mode], worker_held():
-        assert iteration() == [1, 1]  # `square` was fused through, then computed from its inputs
+        assert iteration() == [1, 1]  # `square` was fused away, then computed from its inputs
         assert iteration() == [1]
         with nothing_planned():
             assert iteration() == [1]

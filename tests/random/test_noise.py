@@ -19,7 +19,7 @@ from tests.helpers import arrays, kernels, nothing_compiled
 from tests.random.test_random import LIMIT, counts_fit
 
 INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
-TYPES = (*INTEGERS, "float32")  # all that upstream takes
+TYPES = (*INTEGERS, "float32")  # all types that upstream accepts
 N = 60_000
 
 
@@ -67,7 +67,7 @@ def normalised(x, rng):
 
 
 def test_noise_is_made_in_the_kernel_that_needs_it():
-    """No noise in memory: one kernel reads the image and some numbers, and writes the result."""
+    """Noise is not stored: one kernel reads the image and some numbers, and writes the result."""
     x = images()
     rng = seeded(5)
     with ndd.EvalMode.deferred:
@@ -182,7 +182,7 @@ def random_calls(shapes):
 
 
 def test_threads_and_splits_change_nothing():
-    """1 or 8 threads, however many samples come with the first ones."""
+    """The values do not depend on the number of threads or on the other samples of the batch."""
     shapes = [(40 + 3 * k, 50 + k) for k in range(12)]
     with ndd.EvalContext(num_threads=1):
         want = {name: arrays(x) for name, x in random_calls(shapes)}
@@ -200,7 +200,7 @@ def test_threads_and_splits_change_nothing():
 
 @pytest.mark.parametrize("name", TYPES)
 def test_gaussian_of_every_type(name):
-    """Without deviation, bit for bit what upstream gives; with it, the same moments."""
+    """Without deviation, the bits equal upstream's; with deviation, the moments do."""
     kind = np.dtype(name)
     ends = [] if kind.kind == "f" else [np.iinfo(kind).min, np.iinfo(kind).max]
     large = [2 ** min(8 * kind.itemsize - 1, 40) - 3] if kind.kind != "f" else [1e30, -7.25]
@@ -302,7 +302,7 @@ def test_shot_of_what_no_sensor_sees():
     below = noisy("shot", np.full(N, -40, np.float32), factor=-4.0)
     same_moments(-below, noisy("shot", np.full(N, 40, np.float32), factor=4.0, seed=2))
     assert not noisy("shot", np.full(50, 40, np.float32), factor=-4.0).any()
-    # upstream does not end here
+    # upstream does not terminate here
     huge = noisy("shot", np.full(N, 2**60, np.int64), factor=1.0).astype(np.float64)
     assert stats.kstest((huge - 2.0**60) / 2.0**30, "norm").pvalue > LIMIT
     assert noisy("shot", np.full(9, 2**62, np.int64), factor=1e-30).tolist() == [2**62] * 9
@@ -412,7 +412,7 @@ def orders(count, draws, lib=ndd, **flags):
     ],
 )
 def test_permutations_are_equally_likely(count, possible, flags):
-    """And they are those that upstream makes: without fixed points, single cycles."""
+    """The orders are those that upstream makes; without fixed points they are single cycles."""
     mine = orders(count, 800, **flags)
     assert set(mine) == set(orders(count, 300, upstream, **flags)) and len(mine) == possible
     assert stats.chisquare(list(mine.values())).pvalue > LIMIT
@@ -469,7 +469,7 @@ def test_windows_around_a_region_are_distributed_as_upstream(kwargs):
 
 
 def test_windows_in_an_input():
-    """The first extents of the data bound the window; each sample has its own region."""
+    """The leading extents of the data bound the window; each sample has its own region."""
     x = ndd.batch([np.zeros((10, 12, 3), np.uint8), np.zeros((5, 6, 3), np.uint8)], layout="HWC")
     begin = ndd.batch([np.int32([8, 4]), np.int32([0, 5])])
     rng = seeded(1)

@@ -1,4 +1,4 @@
-"""Random numbers: Philox, generators, distributions, windows; reproducible on everything."""
+"""Random numbers: Philox, generators, distributions, windows; the same in all modes and on all devices."""
 
 from __future__ import annotations
 
@@ -509,7 +509,7 @@ def test_attempts_do_not_depend_on_each_other():
 
 def test_windows_are_uniform_in_area_and_log_aspect():
     area, aspect = np.float32([0.2, 0.3]), np.float32([0.5, 2.0])
-    extents = np.full((20_000, 2), 20_000)  # so large that rounding does not show
+    extents = np.full((20_000, 2), 20_000)  # so large that rounding does not matter
     start, shape = windows(extents, area=area, aspect=aspect)
     share = shape.prod(axis=1) / 4e8
     assert stats.kstest(share, "uniform", (0.2, 0.1)).pvalue > LIMIT
@@ -603,7 +603,7 @@ def test_resized_windows_are_regions_of_interest(layout, shapes):
 
 
 def off_by_one(got, want):
-    """(how many values differ, by 1 at most; how many there are)."""
+    """The number of values that differ (by at most 1), and the number of all values."""
     wrong = total = 0
     for a, b in zip(got, want, strict=True):
         difference = np.abs(a.astype(int) - b)
@@ -615,7 +615,7 @@ def off_by_one(got, want):
 def test_resized_windows_of_all_sizes():
     """The share of values that are off by one, over 100 random pairs of sizes: 6.5e-5.
 
-    Of 20 pairs it is between 2.6e-5 and 1.04e-4, so that fewer do not tell.
+    For 20 pairs it varies between 2.6e-5 and 1.04e-4, so fewer pairs prove nothing.
     """
     counts = np.zeros(2, int)
     for seed in range(5, 10):

@@ -1,4 +1,4 @@
-"""A third back-end, in NumPy: runs a KernelSpec from its table, point by point of its meaning.
+"""A third back-end, in NumPy: runs a KernelSpec with its table as the spec is defined.
 
 It needs no compiler, so thousands of random programs can be planned, lowered, bound and run in the
 time in which Numba compiles a few hundred kernels; and Numba's kernels can be compared with it.
@@ -93,7 +93,7 @@ class ReferenceKernel:
     # -- interpolation -------------------------------------------------------------------------
 
     def _fetch(self, slot, row, position, computed) -> np.ndarray:
-        """A load at computed positions, which stand for the axes behind those of the output."""
+        """A load at computed positions, which replace the axes after those of the output."""
         at = {**position, **{self.spec.rank + k: p for k, p in enumerate(computed)}}
         access = self.spec.loads[slot]
         return _read(row["in", slot], _offsets("in", slot, access, row, at), access)

@@ -1,4 +1,4 @@
-"""Separable interpolation in NumPy, with the arithmetic observed upstream (see docs: `resize`).
+"""Separable interpolation in NumPy, with the arithmetic observed upstream.
 
     first, weights = taps(n_in, n_out, lo, hi, "cubic", antialias=True)
     small = resize(image, axes=(0, 1), out=(224, 224), rois=((0, h), (0, w)), kind="linear")
@@ -41,7 +41,7 @@ def _sinc(x: np.ndarray) -> np.ndarray:
 
 
 def radius(kind: str, n_out: int, lo: float, hi: float, antialias: bool) -> np.float32:
-    """Radius of the filter, stretched where it must blur."""
+    """Radius of the filter, stretched where it antialiases."""
     own = F32(RADIUS[kind])
     if not antialias:
         return own
@@ -122,7 +122,7 @@ def apply(x: np.ndarray, axis: int, first: np.ndarray, weights: np.ndarray) -> n
 
 
 def order(sizes: Sequence[tuple[int, int, float, float, np.float32, int]]) -> list[int]:
-    """In which order upstream interpolates the axes: the cheapest, given (n_in, n_out, lo, hi,
+    """The order in which upstream interpolates the axes, which is the cheapest, given (n_in, n_out, lo, hi,
     radius, taps) of each. A tap along x, y, z costs 1.4, 1, 1.2, a sum 3 more."""
     needed = [min(n, int(np.ceil(max(lo, hi) - r)) + t) - base(lo, hi, r)
               for n, _, lo, hi, r, t in sizes]  # fmt: skip

@@ -1,6 +1,6 @@
 """NumPy reference of the warps, for one sample with channels last, in float64.
 
-What experiments with the oracle showed stands beside the line that it explains. Positions are
+Comments state what experiments with the oracle showed. Positions are
 (x, y[, z]), with the edges of pixels at whole numbers.
 """
 
@@ -53,7 +53,7 @@ def grid(size):
 
 
 def pixels(image, index, fill, border="replicate"):
-    """Pixels at integer points (x, y, …); outside `fill`, or what the border rule says."""
+    """Pixels at integer points (x, y, …); outside of the image `fill`, or a border pixel if it is None."""
     extents = np.array(image.shape[:-1])[::-1]
     inside = ((index >= 0) & (index < extents)).all(axis=-1)
     if border == "wrap":

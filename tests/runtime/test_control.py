@@ -594,7 +594,7 @@ def test_stream_errors_surface_once_and_leave_it_usable(simulated: None) -> None
     queue.submit(fail)
     after = queue.record_event()
     before.wait()
-    for _ in range(2):  # an event stays what it is
+    for _ in range(2):  # an event does not change
         with pytest.raises(ZeroDivisionError):
             after.wait()
     queue.synchronize()

@@ -39,7 +39,7 @@ def test_goals_are_ratios_of_rounds():
     assert met["4. peak memory of eval ≤ the oracle's"] is False
     assert met["2. train ≥ 2.0× the oracle's same program"] is None
     assert verdicts(rows(1e-3, 2.1e-3))["1. eval ≥ 2.2× the oracle's dynamic mode"] is False
-    # a drift of the machine's speed is in both: the second round was four times as slow
+    # the machine's drift affects both: the second round was four times as slow
     slow = [Row.of("w", "a", [1.0, 4.0]), Row.of("w", "b", [2.0, 8.0])]
     assert harness.ratio(*slow) == 2.0
 

@@ -55,9 +55,9 @@ def test_math_functions_have_examples_that_run(name):
     assert runner.failures == 0 and runner.tries > 0
 
 
-# Pages of tables; all others have a program.
+# Pages that have only tables; all others must have a program.
 NO_PROGRAM = {"differences.md", "gpu.md", "numerics.md"}
-# A block of Python and, after a mark, what it prints.
+# A block of Python and, after a marker, its output.
 BLOCK = re.compile(
     r"^```python\n(.*?)^```\n(?:\n<!-- prints -->\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
 )
@@ -68,14 +68,14 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def neutral(text: str) -> str:
-    """Without what differs between machines: folders, and digests of source."""
+    """Remove parts that differ between machines: folders and digests of source."""
     text = re.sub(r"(called at|source) .*/", r"\1 ", text)
     return re.sub(r"called at .*", "called at", re.sub(r"__[0-9a-f]{8}\b", "", text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_code_blocks_run(page, capsys, monkeypatch):
-    monkeypatch.setenv("NDD_GPU", "")  # what a page sets does not stay
+    monkeypatch.setenv("NDD_GPU", "")  # undo what a page sets
     found = blocks(page)
     assert bool(found) is (page.name not in NO_PROGRAM), f"{page.name} lost its program"
     assert len(found) == page.read_text().count("```python\n")
@@ -152,7 +152,7 @@ def test_migration_pages_name_what_is_here(page):
         "reductions",
         "segmentation",
         "experimental.readers",
-    }:  # rows of what is not here
+    }:  # rows of missing modules
         assert reduce(getattr, name.split("."), ndd), name
 
 
@@ -169,7 +169,7 @@ def test_newest_results_are_those_of_the_last_commit(tmp_path):
 
 
 def test_contributing_example_works_as_written():
-    """The op of the walk through adding one, taken from the page itself."""
+    """Run the op of CONTRIBUTING's walk, taken from the page itself."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)
     import inspect

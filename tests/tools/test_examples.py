@@ -1,4 +1,4 @@
-"""The programs of examples/ run: all on the CPU, those of the upstream guide on the simulated GPU and on upstream, too."""
+"""All programs of examples/ run on the CPU; those of the upstream guide also on the simulated GPU and on upstream."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ BYTES = sum(a.size for a in IMAGES)
 
 
 def test_a_cpu_value_is_reported_as_on_a_gpu() -> None:
-    """`rotate` on the CPU has an instruction of its own; its GPU kernel is another one."""
+    """`rotate` uses a special expression on the CPU, so its GPU kernel differs."""
     with ndd.EvalMode.deferred:
         x = ndd.batch(IMAGES, layout="HWC")
         y = ndd.brightness(

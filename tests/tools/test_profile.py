@@ -1,4 +1,4 @@
-"""Profiles: stages that were traced, sums over them, NVTX ranges, kernel names; and nothing when off."""
+"""Profiles: traced stages and their sums, NVTX ranges, kernel names; and no records when off."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HERE = Path(__file__).name
 
 @pytest.fixture(autouse=True)
 def nothing_is_pending() -> None:
-    """What an earlier test has left must not run, in the background, in a profile of another."""
+    """Wait for pending work of earlier tests, which must not run during a profile."""
     executor_of(current_context()).flush_all()
 
 
@@ -45,7 +45,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def train(photos: list[str], alpha: float) -> str:
-    """An epoch of a small job: read, decode, resize, rotate. Where its first call is."""
+    """Run an epoch of a small job (read, decode, resize, rotate); returns the line of its first call."""
     reader = ndd.readers.File(files=photos)
     for jpegs, _ in reader.next_epoch(batch_size=BATCH):
         images = ndd.decoders.image(jpegs)
@@ -57,7 +57,7 @@ def train(photos: list[str], alpha: float) -> str:
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kernel is in memory: all are compiled, or loaded from disk."""
+    """Drop all kernels from memory, so that they are compiled or loaded from disk."""
     from ndd.kernels.cpu import runtime as cpu_runtime
 
     forget_plans(monkeypatch)
@@ -133,7 +133,7 @@ def test_groups_are_those_of_explain() -> None:
 def test_a_single_call_is_recorded_on_its_short_way() -> None:
     x = ndd.batch([np.zeros((4, 4), np.float32)] * 5)
     with ndd.EvalMode.deferred:
-        for _ in range(2):  # the second one takes the short way (fusion/run/single.py)
+        for _ in range(2):  # the second one takes the fast path (fusion/run/flat.py)
             with ndd.profile() as p:
                 (x + 1.0).evaluate()
             (launch,) = (e for e in p.events if e.category == "launch")
@@ -234,7 +234,7 @@ def test_a_summary_finds_the_bottleneck() -> None:
         stage("decode", 3, 3, 7, samples=2, run=1, group=0),
         stage("launch", 2, 5, 6, samples=4, run=1, group=1, about=kernel),
         stage("launch", 2, 6, 7, samples=4, run=1, group=2, about=kernel),
-        # a stage of ours that waits is no consumer
+        # a stage that waits is not a consumer
         stage("stall", 4, 0, 10),
     ]
     threads = {1: "MainThread", 2: "ndd-worker-1", 3: "ndd-worker-2", 4: "ndd-read-ahead-0"}

@@ -1,4 +1,4 @@
-"""Pictures, rich reprs, drawings of plans and progress: all of it is parsed, none of it runs more than it must."""
+"""Pictures, rich reprs, drawings of plans and progress bars are well-formed and run no more than needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAP = picture.GAP_PX
 
 
 def pixels(png: bytes) -> np.ndarray:
-    """A PNG file as RGB, read by somebody else."""
+    """A PNG file as RGB, read by another library."""
     return cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
 
 
@@ -54,7 +54,7 @@ def test_show_writes_a_grid(tmp_path):
 
 
 def grey(values):
-    """What `show` makes of a row of pixels of one channel."""
+    """The picture that `show` makes of a row of pixels with one channel."""
     return ndd.show(np.asarray(values)[None, :, None]).array[0, :, 0].tolist()
 
 
@@ -161,7 +161,7 @@ def test_text_of_many_shapes_is_short():
 
 @pytest.fixture
 def plan():
-    """Four kernels and a step that is none; an argument per sample; a value used twice."""
+    """A plan of four kernels and an opaque step, with an argument per sample and a value used twice."""
     with ndd.EvalMode.deferred:
         x = ndd.brightness(ragged(), brightness=ndd.batch([1.0, 2.0, 0.5]))
         x = ndd.resize(x, size=[16, 16])
@@ -216,7 +216,7 @@ def test_svg_boxes_lie_inside_and_apart(plan):
 
 
 class Page(HTMLParser):
-    """Tags that are open, and the text of every <pre>."""
+    """A parser that tracks open tags and collects the text of every <pre>."""
 
     VOID = ("br", "img", "meta")
 
@@ -298,7 +298,7 @@ def test_explain_of_nothing_is_refused():
 
 @pytest.fixture
 def bars(monkeypatch):
-    """What a tqdm that is installed would be told."""
+    """A stand-in for tqdm that records its calls."""
     told = []
 
     class Tqdm:
