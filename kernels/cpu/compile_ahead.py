@@ -40,7 +40,8 @@ def begin(missing: list[str], folder: Path) -> None:
         _process = subprocess.Popen(
             [sys.executable, "-m", "ndd.kernels.cpu.compile_ahead", *missing],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True, env={**os.environ, "PYTHONPATH": path, "NDD_COMPILE_AHEAD": "0"},
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path, "NDD_COMPILE_AHEAD": "0"},
         )  # fmt: skip
         atexit.register(_leave)
 

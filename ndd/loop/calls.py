@@ -99,7 +99,7 @@ _float_bits = struct.Struct("d").pack
 
 
 def each(function: Callable[[Any], Any], value: Any) -> Any:
-    """`function(value)`; of a list, a tuple or a slice: another one, of that for all its items."""
+    """What a function gives for a value; for a list, tuple or slice: another one, item by item."""
     kind = type(value)
     if kind is list or kind is tuple:
         return kind([each(function, v) for v in value])
@@ -117,8 +117,8 @@ class Iteration:
         self.recording = recording
 
     def claim(self, call: int, nodes: Iterable[Node], arguments: Iterable[Any] = ()) -> None:
-        """Note on the results of a call where they come from: from there, if it did not get them as
-        its arguments, or from somewhere else."""
+        """Note on the results of a call that it made them. What was one of its arguments, or is a
+        result of another call, was made before."""
         known = [getattr(v, "_node", None) for v in arguments]
         for output, node in enumerate(nodes):
             if node.result.origin is None and node not in known:

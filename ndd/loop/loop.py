@@ -40,7 +40,7 @@ class Loop:
     replaying   an iteration ends after all recorded calls                          replaying
     replaying   a call is not the recorded one, for the first time                  diverged
     replaying   a call is not the recorded one, for the second time                 off
-    replaying   an iteration ends after fewer calls, or none was made in advance    recording
+    replaying   an iteration ends after fewer calls, or was not made in advance     recording
     diverged    an iteration ends: as in state recording
     any         the epoch ends, or the caller leaves it                             off
     ==========  ==================================================================  ==========
@@ -118,6 +118,7 @@ class Loop:
     # -- transitions -------------------------------------------------------------------------
 
     def _enter(self, state: LoopState) -> None:
+        """Change the state. What was made in advance is of no use but while replaying."""
         self.state = state
         if state is LoopState.off:
             self._leave_iteration()
