@@ -47,6 +47,7 @@ class Reads(Enum):
     OWN = "at the same position"
     MOVED = "at one other position"
     SCATTERED = "at several positions, or at computed ones"
+    ONCE = "all of its elements, each of them once"
     TABLE = "anywhere: it is looked up by position"
     MEMORY = "all of it, in memory"
 
@@ -64,6 +65,8 @@ class Kind:
 
     is_fused: ClassVar[bool] = True  # becomes a part of a generated kernel
     has_core: ClassVar[bool] = False  # fills the one slot of a kernel for more than an expression
+    # An element stands for many of the input: it is stored where more elements than it has use it.
+    is_summary: ClassVar[bool] = False
     may_store_on_the_way: ClassVar[bool] = False  # a kernel that needs it may store it, too
     is_join: ClassVar[bool] = False  # picks one of its inputs for every element, by tests
     by_sample: ClassVar[bool] = True  # every sample depends on its own inputs alone

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
-from ..ir.expr import Expr, walk
+from ..ir.expr import Expr, inlined, walk
 from ..ir.spec import KernelSpec
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ class GpuCore(ABC):
         assert core is not None
         self.writer = writer
         self.spec = writer.spec
-        self.value = core.value
-        self.uses = frozenset(walk([core.value]))
+        self.value = inlined(core.value, {})
+        self.uses = frozenset(walk([self.value]))
 
     @abstractmethod
     def lines(self) -> Iterable[str]:
