@@ -20,9 +20,11 @@ from ...kernels.ir.expr import Expr
 from ...kernels.ir.reduction import DIVISOR, FOLD, Reduction, folded_count, lane_count
 from ..graph.node import Node, static_channels
 from ..graph.shapes import Array, Shapes
-from ..graph.storage import Storage, contiguous
+from ..graph.storage import Storage
 from .base import DEAR, Kind, Reads, Term, Terms, Work, make
 from .opaque import Opaque
+from .pointwise import pointwise
+from .view import drop_axes
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
@@ -214,6 +216,8 @@ def reduce(
     With `divisors`, one or one per sample: a mean, as float64.
     """
     axes = sorted(axes)
+    if static_channels(x) is not None and axes == [static_channels(x)[0]]:  # type: ignore[index]
+        return _of_channels(op, x, axes[0], combine, acc, layout, divisors, is_guarded)
     if x.device is not None:
         lanes = lane_count(x.shapes.rows[:, axes].prod(axis=1))
         if (lanes > 1).any():
@@ -238,3 +242,36 @@ def _in_lanes(
     kind = Reduce(len(kept) + 1, tuple(axes), combine, acc, lane_axis=lane_axis)
     made = make(op, kind, (x,), Shapes(rows), None, x.batch, Numbers(lanes))
     return made, [lane_axis]
+
+
+def _of_channels(
+    op: str, x: Node, axis: int, combine: str, acc: DType, layout: str | None,
+    divisors: Array | None, is_guarded: bool,
+) -> Node:  # fmt: skip
+    """The few channels of each pixel, combined one after the other by an expression."""
+    rows = x.shapes.rows.copy()
+    count, rows[:, axis] = int(rows[0, axis]), 1
+    # the number of channels is the same in all samples, and so is what a mean is divided by
+    divisor = None if divisors is None else int(divisors[0])
+    key = (axis, count, combine, acc, divisor, is_guarded)
+    whole = [tuple(range(x.rank))]
+    made = pointwise(op, _channels_combined, [x], whole, Shapes(rows), None, key, x.batch)
+    return drop_axes(op, made, [axis], layout)
+
+
+def _channels_combined(
+    x: Expr, axis: int, count: int, combine: str, acc: DType, divisor: int | None, is_guarded: bool
+) -> Expr:
+    total = Reduction(x, (), 0, combine, acc).start
+    for k in range(count):
+        value = ex.at_axis(x, axis, k)
+        value = ex.cast(ex.cast(value, dt.uint8) if x.dtype is dt.bool_ else value, acc)
+        if combine == "add":
+            total = total + value
+        else:
+            total = ex.select(value < total if combine == "min" else value > total, value, total)
+    if divisor is None:
+        return total
+    if is_guarded and divisor <= 0:
+        return ex.const(0.0, dt.float64)
+    return ex.cast(total, dt.float64) / float(divisor)

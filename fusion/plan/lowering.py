@@ -343,7 +343,8 @@ class Lowering:
         """
         node = self.nodes[position]
         known = self._known_strides(node, position)
-        strides: list[int | None] = [0] * max([rank, *(axis + 1 for axis, _, _ in terms if axis)])
+        behind = [axis + 1 for axis, _, _ in terms if axis is not None]
+        strides: list[int | None] = [0] * max([rank, *behind])
         seen: set[int] = set()
         for d, (axis, _, path) in enumerate(terms):
             if axis is None:

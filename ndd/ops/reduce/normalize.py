@@ -123,7 +123,7 @@ def _small(body, x: Node, numbers: Sequence[Node], key=()) -> Node:
         shapes = type(shapes)(np.broadcast_to(shapes.rows, (batched[0].count, x.rank)))
     is_batch = x.batch or any(n.batch for n in numbers)
     axes = [whole, *((),) * len(numbers)]
-    return build.pointwise(_NAME, body, [x, *numbers], axes, shapes, None, key, batch=is_batch)
+    return build.pointwise(_NAME, body, [x, *numbers], axes, shapes, x.layout, key, is_batch)
 
 
 def _place(x: Node, v: Node) -> Part:
@@ -157,6 +157,12 @@ def _check_shape(x: Node, name: str, v: Node, axes: Sequence[int]) -> None:
         )
 
 
+def _layout(x: Node, axes: Sequence[int]) -> str | None:
+    """Of what is left; it tells kernels which axis holds channels."""
+    letters = [x.layout[d] for d in _kept(x, axes)] if x.layout else []
+    return "".join(letters) or None
+
+
 def _kept(x: Node, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(d for d in range(x.rank) if d not in axes)
 
@@ -181,14 +187,14 @@ def _zero_of(x: Expr) -> Expr:
 
 def _average(x: Node, axes: list[int], acc: DType, ddof: int, batch: bool) -> Node:
     """The mean of each sample along `axes`, or that of all of them, as float64."""
-    counts = value_counts(x, axes)
+    counts, layout = value_counts(x, axes), _layout(x, axes)
     if not (batch and x.batch):
         divisors = np.maximum(counts - ddof, 0)
-        return build.reduce(_NAME, x, axes, "add", acc, None, divisors, is_guarded=True)
+        return build.reduce(_NAME, x, axes, "add", acc, layout, divisors, is_guarded=True)
     _check_equal(x, _kept(x, axes))
-    sums = build.pool(_NAME, build.reduce(_NAME, x, axes, "add", acc, None))
+    sums = build.pool(_NAME, build.reduce(_NAME, x, axes, "add", acc, layout))
     divisors = np.maximum(counts.sum(keepdims=True) - ddof, 0)
-    return build.reduce(_NAME, sums, [0], "add", acc, None, divisors, is_guarded=True)
+    return build.reduce(_NAME, sums, [0], "add", acc, layout, divisors, is_guarded=True)
 
 
 def _check_equal(x: Node, kept: tuple[int, ...]) -> None:
