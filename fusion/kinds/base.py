@@ -92,6 +92,10 @@ class Kind:
         """Of computing an element at a position that another kind asks for; None if impossible."""
         return None
 
+    def can_loop(self) -> bool:
+        """Whether an element can be computed at every position of the loops of a core."""
+        return self.cost_anywhere() is not None
+
     @property
     def stores_its_users(self) -> bool:
         """If it must be stored to be read anywhere: whether cheap work on it is stored with it."""

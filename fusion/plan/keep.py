@@ -104,7 +104,7 @@ def _not_computable(draft: Draft, p: int) -> list[int]:
         kind = draft.kind(q)
         if q in draft.keep or kind is None:
             continue
-        if kind.cost_anywhere() is None:
+        if not kind.can_loop():
             if kind.stores_its_users:
                 return [p]  # and what has been done with it
             found.append(q)

@@ -322,6 +322,8 @@ class Lowering:
         places = list(self._loads)
         loads = [e.attr for e in ex.walk([core.value]) if e.op == "load"]
         followed = {t[0] for slot in loads for t in places[slot][1]} | {t[0] for t in terms}
+        numbered = [e.attr for e in ex.walk([core.value]) if e.op == "index"]
+        followed |= {list(self._indices)[slot][0] for slot in numbered}
         return axis in followed
 
     def _access(self, key: Request, flat: bool, rank: int) -> Access:

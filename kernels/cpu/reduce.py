@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from ..ir import dtypes as dt
 from ..ir.core import Array, Column
 from ..ir.dtypes import DType
-from ..ir.expr import Expr
+from ..ir.expr import Expr, walk
 from ..ir.reduction import DIVISOR, FOLD, Reduction
 from ..ir.spec import KernelSpec
 from .cores import CpuCore, indented
@@ -52,6 +52,7 @@ class ReductionLines(CpuCore):
     def prepare(self) -> Iterator[str]:
         if _has_lanes(_reduction(self.spec)):
             yield "lanes = scratch + area_lanes"
+        yield from self.hoist()
 
     def read(self, e: Expr) -> str:
         return "run_divisor" if e.attr == DIVISOR else f"total_{e.attr}"
@@ -164,6 +165,9 @@ class ReductionLines(CpuCore):
         """Whether the channels of all operands lie side by side, so that one loop runs over them
         and the last dimension; numbers may take part."""
         last = self.spec.rank + len(core.axes) - 1
+        numbered = [e.attr for e in walk([core.value]) if e.op == "index"]
+        if any((self.spec.indices[slot].axis or 0) >= last for slot in numbered):
+            return False
         for access in self.spec.core_loads:
             strides = (*access.strides, 0, 0)[last : last + 2]
             strides = strides if len(access.strides) > last else (0, 0)

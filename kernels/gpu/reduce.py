@@ -41,6 +41,7 @@ class ReductionLoop(GpuCore):
             yield "by = tl.maximum(run_lanes, 1)"
             yield f"place = lane_step * o_{core.lane_axis} + lane_at + (lane * 0).to(INDEX)"
         yield from self._begin(len(core.axes))
+        yield from self.hoist()
         yield "everywhere = inside"
         yield "for turn in range(((run_length + by - 1) // by).to(tl.int32)):"
         lines, value = self.element([f"p_{k}" for k in dims])

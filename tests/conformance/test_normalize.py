@@ -39,7 +39,7 @@ def test_types(dtype):
     x = images(dtype)
     for arguments in ({}, dict(axes=[0, 1]), dict(axes=[2]), dict(axes=[0, 2])):
         near(x, layout="HWC", **arguments)
-    near(x, layout="HWC", axes=[0, 1], batch=True) if True else None
+    near(x, layout="HWC", arguments=dict(axes=[0, 1], batch=True))
 
 
 @pytest.mark.parametrize("dtype", INPUTS)
@@ -55,7 +55,7 @@ def test_layouts(layout):
     near(x, layout=layout)
     near(x, layout=layout, axis_names="HW")
     near(x, layout=layout, axis_names="W", epsilon=1.0)
-    near(x, layout=layout, axis_names="HW", epsilon=0.5, batch=layout not in ("HW",))
+    near(x, layout=layout, arguments=dict(axis_names="HW", epsilon=0.5, batch=True))
 
 
 def test_numbers():
@@ -118,7 +118,7 @@ def test_a_number_per_sample():
 def test_batches():
     x = [np.float32([[1, 2]]), np.float32([[3, 4], [5, 9]])]
     for arguments in ({}, dict(axes=[0]), dict(ddof=1), dict(epsilon=0.5), dict(ddof=50)):
-        near(x, batch=True, arguments=dict(batch=True, **arguments))
+        near(x, arguments=dict(batch=True, **arguments))
     near([a[:1] for a in x], arguments=dict(batch=True, axes=[1]))
     near(x[1], arguments=dict(batch=True))
     near(images("uint8", sizes=[(37, 89), (1, 1), (65, 3)]), layout="HWC",

@@ -171,6 +171,13 @@ class ReferenceKernel:
             if e.op == "load":
                 more = len(self.spec.loads[e.attr].strides) - self.spec.rank
                 env[e] = self._fetch(e.attr, row, position, computed[:more])
+            elif e.op == "index":
+                index, rank = self.spec.indices[e.attr], self.spec.rank
+                at = 0
+                if index.axis is not None:
+                    at = position[index.axis] if index.axis < rank else computed[index.axis - rank]
+                at = at if index.identity else row["step", e.attr] * at + row["offset", e.attr]
+                env[e] = np.asarray(at)
         return evaluate_all((value,), env)[0]
 
 
