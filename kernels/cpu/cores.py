@@ -68,7 +68,7 @@ class CpuCore(ABC):
         return lines, writer.ref(core.value)
 
     def hoist(self) -> list[str]:
-        """Lines that compute, once per sample, the parts of `value` that are the same everywhere."""
+        """Lines that compute, once per sample, those parts of `value` that stay the same."""
         assert self.spec.core is not None
         self.hoisted = constant_parts(self.spec)
         return [self.writer.assign(e, self._number(e)) for e in self.hoisted]

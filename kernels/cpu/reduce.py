@@ -177,7 +177,8 @@ class ReductionLines(CpuCore):
 
 
 def _into_lane(core: Reduction, kind: DType, lane: str, value: str) -> str:
-    return f"store_{kind}_7(lanes, {lane}, {_combined(core, kind, f'row_{kind}(lanes, {lane})', value)})"
+    both = _combined(core, kind, f"row_{kind}(lanes, {lane})", value)
+    return f"store_{kind}_7(lanes, {lane}, {both})"
 
 
 def _combined(core: Reduction, kind: DType, a: str, b: str) -> str:

@@ -98,6 +98,8 @@ class GpuCore(ABC):
         if index.axis is None:
             return f"offset_{slot}"
         o = f"o_{index.axis}" if index.axis < rank else positions[index.axis - rank]
-        return f"{o}.to(tl.int32)" if index.identity else (
-            f"step_{slot} * {o}.to(tl.int32) + offset_{slot}"
+        return (
+            f"{o}.to(tl.int32)"
+            if index.identity
+            else (f"step_{slot} * {o}.to(tl.int32) + offset_{slot}")
         )

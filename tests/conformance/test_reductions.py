@@ -9,7 +9,7 @@ import ndd
 from ndd.kernels.ir.reduction import FOLD, MAX_LANES, lane_count
 from tests.helpers import arrays
 
-from .geometry_data import TYPES, images, numbers, planar, with_layout
+from .geometry_data import TYPES, images, numbers, with_layout
 from .modes import error_everywhere, same_everywhere
 from .oracle import check, check_program
 

@@ -41,9 +41,7 @@ def _factor_of_variance(variance: Expr, epsilon: Expr, scale: Expr) -> Expr:
 
 def _factor_of_deviation(deviation: Expr, epsilon: Expr, scale: Expr, is_tensor: bool) -> Expr:
     """The same of a deviation that is given. A number is divided by, even if it is 0."""
-    d, e, k = (
-        ex.cast(ex.convert(v, dt.float32), dt.float64) for v in (deviation, epsilon, scale)
-    )
+    d, e, k = (ex.cast(ex.convert(v, dt.float32), dt.float64) for v in (deviation, epsilon, scale))
     factor = k / ex.select(ex.eq(e, 0.0), d, ex.sqrt(d * d + e))
     if is_tensor:
         factor = ex.select(ex.eq(d, 0.0) & ex.eq(e, 0.0), 0.0 * e, factor)

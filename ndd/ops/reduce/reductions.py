@@ -269,7 +269,9 @@ def _place_of_mean(x: Node, mean: Node, axes: Sequence[int]) -> tuple[int, ...]:
         s = int(np.flatnonzero(wrong)[0])
     else:
         s = 0
-    shapes = dict.fromkeys(["()", str(tuple(rows[s, list(kept)].tolist())), str(tuple(rows[s].tolist()))])
+    shapes = dict.fromkeys(
+        ["()", str(tuple(rows[s, list(kept)].tolist())), str(tuple(rows[s].tolist()))]
+    )
     raise ValueError(
         f"`mean` of sample {s} has shape {mean.shapes.tuples[s % mean.count]}, it must be one of "
         f"{', '.join(shapes)}"
@@ -290,9 +292,7 @@ def variance(
     keep_dims=static(bool, False, KEEP_DOC),
 ):
     """Take the mean of the squared differences between the values and a given mean."""
-    return _variance(
-        "reductions.variance", data, mean, axes, axis_names, ddof, keep_dims, as_type
-    )
+    return _variance("reductions.variance", data, mean, axes, axis_names, ddof, keep_dims, as_type)
 
 
 @op.graph(name="reductions.std_dev", sample=_sample("std_dev", "1.8708287477493286", _STD_INPUT))
