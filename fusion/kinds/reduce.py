@@ -42,6 +42,9 @@ class Numbers(NamedTuple):
     divisors: Array | None = None  # of means
 
 
+NO_NUMBERS = Numbers()  # one object: equal sums of one value are merged by identity
+
+
 @dataclass(frozen=True)
 class Reduce(Kind):
     """The values along `axes`, combined; params = `Numbers`.
@@ -228,7 +231,8 @@ def reduce(
     is_mean = divisors is not None
     kind = Reduce(len(kept), tuple(axes), combine, acc, is_mean, is_guarded)
     shapes = Shapes(np.ascontiguousarray(x.shapes.rows[:, kept]))
-    return make(op, kind, (x,), shapes, layout, x.batch, Numbers(None, divisors))
+    numbers = Numbers(None, divisors) if is_mean else NO_NUMBERS
+    return make(op, kind, (x,), shapes, layout, x.batch, numbers)
 
 
 def _in_lanes(

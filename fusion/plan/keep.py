@@ -115,17 +115,23 @@ def _not_computable(draft: Draft, p: int) -> list[int]:
 
 
 def keep_summaries(draft: Draft) -> None:
-    """A number that stands for many elements is stored where it is used for each of many."""
-    carried: list[bool] = []
+    """A number that stands for many elements is stored where it is used for each of many, and so
+    is what has been made of it."""
+    small: list[bool] = []
     for p, inputs in enumerate(draft.inputs):
         kind = draft.kind(p)
-        for k, i in enumerate(inputs):
-            if kind is None or not carried[i]:
-                continue
-            if kind.reads(k) is not Reads.OWN or draft.node(i).rank != draft.node(p).rank:
+        if kind is None:
+            small.append(False)
+            continue
+        spread = [
+            i
+            for k, i in enumerate(inputs)
+            if kind.reads(k) is not Reads.OWN or draft.node(i).rank != draft.node(p).rank
+        ]
+        for i in spread:
+            if small[i]:
                 draft.keep.setdefault(i, "it is one number for many elements")
-        own = kind is not None and kind.is_summary
-        carried.append(own or any(carried[i] and i not in draft.keep for i in inputs))
+        small.append(kind.is_summary or any(small[i] for i in inputs if i not in spread))
 
 
 def _needs_memory(draft: Draft, p: int) -> int | None:

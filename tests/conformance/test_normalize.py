@@ -199,6 +199,8 @@ def test_an_image_is_read_by_three_kernels():
     with ndd.EvalMode.deferred:
         x = ndd.batch(several("uint8"), layout="HWC")
         assert "in 3 groups" in str(ndd.explain(ndd.normalize(x, axes=[0, 1])))
+        x = ndd.cast(x, dtype=ndd.float32)
+        assert "in 3 groups" in str(ndd.explain(ndd.normalize(x, axes=[0, 1])))
 
 
 def test_other_numbers_compile_nothing():

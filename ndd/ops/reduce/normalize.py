@@ -13,18 +13,23 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
-from .reductions import (
-    NAMES_DOC,
+from .moments import (
+    Part,
     as_type,
     chosen_axes,
+    is_short,
+    kept_of,
     mean_type,
+    numbers_beside,
     pixelwise,
-    squared_difference,
+    total,
+    total_type,
     value_counts,
+    variance_around,
 )
+from .reductions import NAMES_DOC
 
 _NAME = "normalize"
-Part = tuple[Node, tuple[int, ...]]  # a mean or a deviation, and the axes that it follows
 
 
 def _normalized(x: Expr, mean: Expr, factor: Expr, shift: Expr, dtype: DType) -> Expr:
@@ -101,13 +106,14 @@ def _normalize(
         chosen = _axes_of(x, *next(iter(tensors.items())))
     for name, v in tensors.items():
         _check_shape(x, name, v, chosen)
-    center = _place(x, mean) if mean is not None else _mean(x, chosen, batch)
+    pooled = batch and x.batch
+    center = _place(x, mean) if mean is not None else _mean(x, chosen, pooled)
     numbers = [epsilon, scale]
     if stddev is not None:
         node, place = _place(x, stddev)
         factor = _small(_factor_of_deviation, node, numbers, key=(bool(place),)), place
     else:
-        variance, place = _variance(x, center, chosen, batch, ddof)
+        variance, place = _variance(x, center, chosen, pooled, ddof)
         factor = _small(_factor_of_variance, variance, numbers), place
     return pixelwise(_NAME, _normalized, x, center, factor, (shift, ()), key=(dtype,))
 
@@ -155,44 +161,42 @@ def _check_shape(x: Node, name: str, v: Node, axes: Sequence[int]) -> None:
         )
 
 
-def _layout(x: Node, axes: Sequence[int]) -> str | None:
-    """Of what is left; it tells kernels which axis holds channels."""
-    letters = [x.layout[d] for d in _kept(x, axes)] if x.layout else []
-    return "".join(letters) or None
+def _mean(x: Node, axes: list[int], pooled: bool) -> Part:
+    kept, layout = kept_of(x, axes)
+    counts = value_counts(x, axes)
+    if pooled:
+        _check_equal(x, kept)
+        counts = counts.sum(keepdims=True)
+    if is_short(x.dtype):
+        sums = total(_NAME, x, axes, total_type(x.dtype), layout, pooled)
+        n = numbers_beside(counts, x)
+        return _small(_quotient, sums, [n]), kept
+    acc = mean_type(x.dtype)
+    if pooled:
+        x, axes = build.pool(_NAME, build.reduce(_NAME, x, axes, "add", acc, layout)), [0]
+    made = build.reduce(_NAME, x, axes, "add", acc, layout, counts, is_guarded=True)
+    return pixelwise(_NAME, as_type, made, key=(dt.float32,)), kept
 
 
-def _kept(x: Node, axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(d for d in range(x.rank) if d not in axes)
+def _quotient(total: Expr, n: Expr) -> Expr:
+    mean = ex.cast(total, dt.float64) / ex.cast(n, dt.float64)
+    return ex.cast(ex.select(n > 0, mean, 0.0), dt.float32)
 
 
-def _mean(x: Node, axes: list[int], batch: bool) -> Part:
-    made = _average(x, axes, mean_type(x.dtype), 0, batch)
-    return pixelwise(_NAME, as_type, made, key=(dt.float32,)), _kept(x, axes)
-
-
-def _variance(x: Node, center: Part, axes: list[int], batch: bool, ddof: int) -> Part:
-    squares = pixelwise(_NAME, squared_difference, x, center)
+def _variance(x: Node, center: Part, axes: list[int], pooled: bool, ddof: int) -> Part:
+    kept, layout = kept_of(x, axes)
+    counts = value_counts(x, axes)
+    counts = counts.sum(keepdims=True) if pooled else counts
+    divisors = np.maximum(counts - ddof, 0)
     if not axes:  # every value by itself
-        if ddof >= 1:
-            squares = pixelwise(_NAME, _zero_of, squares)
-        return squares, _kept(x, axes)
-    return _average(squares, axes, dt.float64, ddof, batch), _kept(x, axes)
-
-
-def _zero_of(x: Expr) -> Expr:
-    return ex.const(0.0, dt.float64)
-
-
-def _average(x: Node, axes: list[int], acc: DType, ddof: int, batch: bool) -> Node:
-    """The mean of each sample along `axes`, or that of all of them, as float64."""
-    counts, layout = value_counts(x, axes), _layout(x, axes)
-    if not (batch and x.batch):
-        divisors = np.maximum(counts - ddof, 0)
-        return build.reduce(_NAME, x, axes, "add", acc, layout, divisors, is_guarded=True)
-    _check_equal(x, _kept(x, axes))
-    sums = build.pool(_NAME, build.reduce(_NAME, x, axes, "add", acc, layout))
-    divisors = np.maximum(counts.sum(keepdims=True) - ddof, 0)
-    return build.reduce(_NAME, sums, [0], "add", acc, layout, divisors, is_guarded=True)
+        x = build.add_axes(_NAME, x, [x.rank], None)
+        axes = [x.rank - 1]
+        node, place = center
+        center = (
+            (build.add_axes(_NAME, node, axes, None), tuple(range(x.rank))) if place else center
+        )
+    made = variance_around(_NAME, x, center, axes, divisors, layout, True, pooled)
+    return made, kept
 
 
 def _check_equal(x: Node, kept: tuple[int, ...]) -> None:

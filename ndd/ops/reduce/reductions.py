@@ -18,61 +18,22 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
-from ..geometry.window import checked_axes, named_axes
+from .moments import (
+    as_type,
+    chosen_axes,
+    kept_of,
+    mean_type,
+    pixelwise,
+    squared,
+    total_type,
+    value_counts,
+    variance_around,
+)
 
 AXES_DOC = "Axes to reduce, negative ones counted from the end; all if omitted, none if empty."
 NAMES_DOC = "Letters of these axes, instead of `axes`."
 KEEP_DOC = "Whether reduced axes stay in the result, with extent 1."
 DDOF_DOC = "The divisor is the number of values minus this."
-
-
-# -- parts that normalize uses, too ----------------------------------------------------------------
-
-
-def chosen_axes(x: Node, axes: Sequence[int] | None, names: str | None) -> list[int]:
-    """The axes that a call names, in order; all if it names none."""
-    if axes is not None and names is not None:
-        raise ValueError("`axes` and `axis_names` exclude each other")
-    if axes is not None:
-        return sorted(checked_axes(axes, x.rank))
-    if names is not None:
-        return sorted(named_axes(names, x.layout))
-    return list(range(x.rank))
-
-
-def value_counts(x: Node, axes: Sequence[int]) -> Array:
-    """How many values of each sample are reduced to one."""
-    counts: Array = x.shapes.rows[:, list(axes)].prod(axis=1)
-    return counts
-
-
-def total_type(dtype: DType) -> DType:
-    """Sums of integers are exact, those of floats are rounded once."""
-    if dtype.is_float:
-        return dt.float64
-    return dt.int64 if dtype.kind is DType.Kind.signed else dt.uint64
-
-
-def mean_type(dtype: DType) -> DType:
-    """The same for means: the sum of 64-bit integers might not fit."""
-    return dt.float64 if dtype.bits == 64 else total_type(dtype)
-
-
-def pixelwise(op: str, body, x: Node, *more: tuple[Node, tuple[int, ...]], key=()) -> Node:
-    """`body` of each element of `x`, and of other values along some of its axes."""
-    inputs = [x, *(node for node, _ in more)]
-    axes = [tuple(range(x.rank)), *(a for _, a in more)]
-    return build.pointwise(op, body, inputs, axes, x.shapes, x.layout, key, batch=x.batch)
-
-
-def squared_difference(x: Expr, mean: Expr) -> Expr:
-    d = ex.cast(x, dt.float64) - ex.cast(mean, dt.float64)
-    return d * d
-
-
-def as_type(x: Expr, dtype: DType) -> Expr:
-    """A float64 as another type; integers are truncated and saturate."""
-    return ex.convert(x, dtype, "trunc")
 
 
 # -- the ops ---------------------------------------------------------------------------------------
@@ -83,14 +44,18 @@ def _reduced(
     finish, dtype: DType, divisors: Array | None = None,
 ) -> Node:  # fmt: skip
     """`x` combined along `axes`, then `finish(value, dtype)`, with the right axes and layout."""
-    kept = [d for d in range(x.rank) if d not in axes]
-    layout = "".join(x.layout[d] for d in kept) or None if x.layout else None
-    whole = x.layout if keep else layout
+    kept, layout = kept_of(x, axes)
+    whole = x
     if not x.rank:
         x, axes = build.add_axes(name, x, [0], None), [0]
     y = build.reduce(name, x, axes, combine, acc, layout, divisors)
     y = pixelwise(name, finish, y, key=(dtype,))
-    return build.add_axes(name, y, axes, whole) if keep and len(kept) + len(axes) > y.rank else y
+    return _with_dims(name, whole, y, axes) if keep and len(kept) < whole.rank else y
+
+
+def _with_dims(name: str, x: Node, y: Node, axes: Sequence[int]) -> Node:
+    """A result with the reduced axes of `x` back in, with extent 1."""
+    return build.add_axes(name, y, axes, x.layout)
 
 
 def _with_axes(x: Node, axes, names) -> list[int] | None:
@@ -104,18 +69,6 @@ def _wrapped(x: Expr, dtype: DType) -> Expr:
     if x.dtype.is_float and dtype.is_integer:
         return as_type(x, dtype)
     return ex.cast(x, dtype)
-
-
-def _square(x: Expr) -> Expr:
-    """Squares of short integers are exact; others are float64."""
-    if x.dtype.is_float or x.dtype.bits > 16:
-        wide = dt.float64
-    elif x.dtype.kind is DType.Kind.signed:
-        wide = dt.int16 if x.dtype.bits == 8 else dt.int32
-    else:
-        wide = dt.uint16 if x.dtype.bits <= 8 else dt.uint32
-    x = ex.cast(x, wide)
-    return x * x
 
 
 def _root(x: Expr, dtype: DType) -> Expr:
@@ -141,7 +94,7 @@ def _mean(
     """`finish` of the mean of `x`, or of its squares."""
     chosen, to = _with_axes(x, axes, names), dtype or _default(x)
     if square:
-        x = pixelwise(name, _square, x)
+        x = pixelwise(name, squared, x)
     if chosen is None:
         return pixelwise(name, _finished, x, key=(to, finish))
     counts = value_counts(x, chosen)
@@ -250,9 +203,13 @@ def _variance(name: str, x: Node, mean: Node, axes, names, ddof: int, keep: bool
     place = _place_of_mean(x, mean, range(0) if chosen is None else chosen)
     if chosen is None:
         return pixelwise(name, _zero, x)  # as upstream: a single value does not vary
-    counts = value_counts(x, chosen) - ddof
-    x = pixelwise(name, squared_difference, x, (mean, place))
-    return _reduced(name, x, chosen, keep, "add", dt.float64, finish, dt.float32, counts)
+    kept, layout = kept_of(x, chosen)
+    if not x.rank:
+        x, chosen = build.add_axes(name, x, [0], None), [0]
+    divisors = value_counts(x, chosen) - ddof
+    y = variance_around(name, x, (mean, place), chosen, divisors, layout)
+    y = pixelwise(name, finish, y, key=(dt.float32,))
+    return _with_dims(name, x, y, chosen) if keep and len(kept) < x.rank else y
 
 
 def _place_of_mean(x: Node, mean: Node, axes: Sequence[int]) -> tuple[int, ...]:
