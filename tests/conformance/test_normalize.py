@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ndd
+from tests.decoders.fixtures import encoded, photo
 from tests.helpers import arrays
 
 from .geometry_data import images, numbers, with_layout
@@ -201,6 +202,21 @@ def test_an_image_is_read_by_three_kernels():
         assert "in 3 groups" in str(ndd.explain(ndd.normalize(x, axes=[0, 1])))
         x = ndd.cast(x, dtype=ndd.float32)
         assert "in 3 groups" in str(ndd.explain(ndd.normalize(x, axes=[0, 1])))
+
+
+def test_decoded_images():
+    """All kernels of a sample run in the loop that decodes it; of a crop, only the part is read."""
+    sizes = ((200, 300), (40, 50), (333, 111))
+    files = [np.frombuffer(encoded(".jpg", photo(*s)), np.uint8) for s in sizes]
+    same_everywhere(lambda: ndd.normalize(ndd.decoders.image(ndd.batch(files)), axes=[0, 1]))
+
+    def part():
+        x = ndd.crop(ndd.decoders.image(ndd.batch(files)), crop=[30, 30])
+        return x - ndd.reductions.mean(ndd.brightness(x, brightness=0.5), axes=[0, 1])
+
+    same_everywhere(part)
+    with ndd.EvalMode.deferred:
+        assert "only what is read is decoded" in str(ndd.explain(part()))
 
 
 def test_other_numbers_compile_nothing():
