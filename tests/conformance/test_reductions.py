@@ -172,6 +172,13 @@ def test_large_integers_are_exact():
     assert R.mean_square(ndd.tensor(np.int64([2**40, 0]))).item() == 2.0**79
 
 
+def test_narrow_lanes_do_not_overflow(monkeypatch):
+    """Lanes of 32 bits, as few as there may be: of 1024 lanes only huge images fill one."""
+    monkeypatch.setattr("ndd.fusion.kinds.reduce.lane_count", np.ones_like)
+    x = ndd.tensor(np.full((1 << 17, 3), 65535, np.uint16), layout="HC")
+    assert np.asarray(R.sum(x, axes=[0])).tolist() == [65535 << 17] * 3
+
+
 @pytest.mark.parametrize("shape", [(400, 500, 3), (1, 1000003), (1000003, 1)])
 def test_accuracy(shape):
     """float32 that do not add up well, against float64."""
