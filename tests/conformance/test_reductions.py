@@ -255,7 +255,9 @@ PROGRAMS = {
     "variance": lambda x: R.variance(x, R.mean(x)),
     "of a chain": lambda x: R.mean(ndd.color_twist(x, hue=20.0, dtype=ndd.float32), axes=[0, 1]),
     "of products": lambda x: R.sum(x * x - 3.5, axes=[1]),
-    "of a view": lambda x: R.mean(ndd.flip(ndd.crop(x, crop=[1, 1])), axes=[0, 1]),
+    "of a crop": lambda x: R.mean(ndd.flip(ndd.crop(x, crop=[1, 1])), axes=[0, 1]),
+    "of a view": lambda x: R.mean(x.slice[::2, ::-1] * 0.1, axes=[0, 1]),
+    "of a view, all": lambda x: R.mean(x.slice[::2, ::-1, ::2] * 0.1),
     "of a padded view": lambda x: R.mean(
         ndd.crop(x, crop=[9, 9], out_of_bounds_policy="pad"), axes=[0, 1]
     ),
