@@ -187,7 +187,7 @@ def _variance(x: Node, center: Part, axes: list[int], pooled: bool, ddof: int) -
     kept, layout = kept_of(x, axes)
     counts = value_counts(x, axes)
     counts = counts.sum(keepdims=True) if pooled else counts
-    divisors = np.maximum(counts - ddof, 0)
+    divisors = counts - ddof
     if not axes:  # every value by itself
         x = build.add_axes(_NAME, x, [x.rank], None)
         axes = [x.rank - 1]
