@@ -214,7 +214,12 @@ def test_decoded_images():
         x = ndd.crop(ndd.decoders.image(ndd.batch(files)), crop=[30, 30])
         return x - ndd.reductions.mean(ndd.brightness(x, brightness=0.5), axes=[0, 1])
 
+    def mean_of_part():
+        x = ndd.crop(ndd.decoders.image(ndd.batch(files)), crop=[30, 30])
+        return ndd.reductions.mean(x, axes=[0, 1])
+
     same_everywhere(part)
+    same_everywhere(mean_of_part)
     with ndd.EvalMode.deferred:
         assert "only what is read is decoded" in str(ndd.explain(part()))
 
