@@ -15,6 +15,7 @@ from . import (
     noise,
     random,
     readers,
+    reductions,
     transforms,
     types,
 )
@@ -64,6 +65,7 @@ from .ops.pointwise.masks import coord_flip, coord_transform, grid_mask, lookup_
 from .ops.random.crop import random_crop_generator, random_resized_crop
 from .ops.random.draws import batch_permutation
 from .ops.random.roi_crop import roi_random_crop
+from .ops.reduce.normalize import normalize
 from .ops.resample.displace import jitter, sphere, water
 from .ops.resample.merging import fusion_options
 from .ops.resample.resize import resize, resize_crop_mirror, tensor_resize
@@ -194,6 +196,7 @@ __all__ = [
     "memory_stats",
     "multi_paste",
     "noise",
+    "normalize",
     "nvtx",
     "one_hot",
     "ones",
@@ -207,6 +210,7 @@ __all__ = [
     "random_crop_generator",
     "random_resized_crop",
     "readers",
+    "reductions",
     "reinterpret",
     "report",
     "reshape",

@@ -272,8 +272,46 @@ def through_memory(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None
     ].ndim < 4 else None
 
 
+def _reduction(draw: Draw, v: list[Value], i: int) -> tuple[str, Callable[[Value], Value]]:
+    """A reduction along some axes that stay."""
+    axes = [a for a in range(v[i].ndim) if draw(2)] or [0]
+    name = ("sum", "mean", "rms", "min", "max")[draw(5)]
+    function = getattr(ndd.reductions, name)
+    return f"{name} of v{i} {axes}", lambda x: function(x, axes=axes, keep_dims=True)
+
+
+def reduce(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    name, function = _reduction(draw, v, i)
+    return name, lambda v: function(v[i])
+
+
+def center(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    if v[i].dtype in (ndd.bool, ndd.float16):
+        return "", None
+    name, function = _reduction(draw, v, i)
+    return f"v{i} minus {name}", lambda v: v[i] - function(v[i])
+
+
+def deviate(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    axes = [draw(v[i].ndim)]
+    return f"std_dev of v{i} {axes}", lambda v: ndd.reductions.std_dev(
+        v[i], ndd.reductions.mean(v[i], axes=axes), axes=axes, keep_dims=True
+    )
+
+
+def standardise(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    extents = {s[-1] for s in v[i].shape}
+    axes, is_batch = [*range(v[i].ndim - 1)], draw(3) == 0 and len(extents) == 1
+    if not axes:
+        return "", None
+    return f"normalize v{i} {is_batch}", lambda v: ndd.normalize(
+        v[i], axes=axes, batch=is_batch, epsilon=0.5, scale=10.0
+    )
+
+
 STEPS = (
     add_number, multiply, subtract_from, combine, combine, compare, limit, transcend, cast, cast,
     scale_samples, shift_last_axis, flip, flip, crop, cut, cut, pad, transpose, join, colour, colour,
-    normalise, erase, through_memory, resize, resize, warp,
+    normalise, erase, through_memory, resize, resize, warp, reduce, reduce, center, deviate,
+    standardise,
 )  # fmt: skip

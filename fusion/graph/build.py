@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..kinds.merge import merge
 from ..kinds.opaque import alias, choose, decode, host, transfer
 from ..kinds.pointwise import broadcast_to, copy, pointwise
+from ..kinds.reduce import pool, reduce
 from ..kinds.resample import resample
 from ..kinds.view import (
     add_axes,
@@ -23,6 +24,6 @@ from ..kinds.view import (
 
 __all__ = [
     "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "flip", "host",
-    "index_axes", "merge", "part", "permute", "pointwise", "relabel", "resample", "transfer",
-    "view", "window",
+    "index_axes", "merge", "part", "permute", "pointwise", "pool", "reduce", "relabel", "resample",
+    "transfer", "view", "window",
 ]  # fmt: skip

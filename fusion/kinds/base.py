@@ -49,6 +49,7 @@ class Reads(Enum):
     OWN = "at the same position"
     MOVED = "at one other position"
     SCATTERED = "at several positions, or at computed ones"
+    ONCE = "all of its elements, each of them once"
     TABLE = "anywhere: it is looked up by position"
     MEMORY = "all of it, in memory"
 
@@ -66,6 +67,8 @@ class Kind:
 
     is_fused: ClassVar[bool] = True  # becomes part of a generated kernel
     has_core: ClassVar[bool] = False  # needs the kernel's core, of which there is only one
+    # An element summarises many of the input, so it is stored if more elements than it has use it.
+    is_summary: ClassVar[bool] = False
     may_store_on_the_way: ClassVar[bool] = False  # a kernel that uses the value may also store it
     is_join: ClassVar[bool] = False  # selects one of its inputs for every element, by tests
     by_sample: ClassVar[bool] = True  # a sample depends only on the same sample of the inputs
@@ -90,6 +93,10 @@ class Kind:
     def cost_anywhere(self) -> int | None:
         """The cost of one element at a position that another kind requests; None if impossible."""
         return None
+
+    def can_loop(self) -> bool:
+        """Whether an element can be computed at every position of the loops of a core."""
+        return self.cost_anywhere() is not None
 
     @property
     def stores_its_users(self) -> bool:

@@ -51,6 +51,9 @@ class Pointwise(Kind):
     def cost_anywhere(self) -> int | None:
         return _cost(self.expr) if _is_local(self.expr) else None
 
+    def can_loop(self) -> bool:
+        return not any(e.op in ("lookup", *ELSEWHERE) for e in ex.walk([self.expr]))
+
     @property
     def stores_its_users(self) -> bool:
         return True

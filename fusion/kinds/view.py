@@ -161,7 +161,7 @@ def view(
     still = tuple(d not in moved and u for d, u in zip(range(rank), unit, strict=True))
     kind = View(shapes.rank, axes, unit, still, checked, fill_axes, onto, relabel)
     params = _moves_nothing(rank) if offset is None else (step, offset)
-    inputs = (x,) if fill is None else (x, fill)
+    inputs = (x,) if fill is None or not checked else (x, fill)
     return make(op, kind, inputs, shapes, layout, x.batch if batch is None else batch, params)
 
 

@@ -86,6 +86,54 @@ def keep_scattered(draft: Draft) -> None:
                     draft.keep.setdefault(held, f"{draft.node(p).op} reads it at several positions")
 
 
+def keep_not_computable(draft: Draft) -> None:
+    """What is read element by element, in loops of a core, is computed there if it can be."""
+    for p, kind in draft.pending():
+        for k, i in enumerate(draft.inputs[p]):
+            if kind.reads(k) is Reads.ONCE:
+                for held in _not_computable(draft, i):
+                    draft.keep.setdefault(held, f"{draft.node(p).op} reads it in loops of its own")
+
+
+def _not_computable(draft: Draft, p: int) -> list[int]:
+    """The values to store so that `p` can be computed in the loops of a core."""
+    found: list[int] = []
+    stack, seen = [p], {p}
+    while stack:
+        q = stack.pop()
+        kind = draft.kind(q)
+        if q in draft.keep or kind is None:
+            continue
+        if not kind.can_loop():
+            if kind.stores_its_users:
+                return [p]  # and what has been done with it
+            found.append(q)
+            continue
+        stack += [i for i in draft.inputs[q] if i not in seen]
+        seen.update(draft.inputs[q])
+    return found
+
+
+def keep_summaries(draft: Draft) -> None:
+    """A number that stands for many elements is stored where it is used for each of many, and so
+    is what has been made of it."""
+    small: list[bool] = []
+    for p, inputs in enumerate(draft.inputs):
+        kind = draft.kind(p)
+        if kind is None:
+            small.append(False)
+            continue
+        spread = [
+            i
+            for k, i in enumerate(inputs)
+            if kind.reads(k) is not Reads.OWN or draft.node(i).rank != draft.node(p).rank
+        ]
+        for i in spread:
+            if small[i]:
+                draft.keep.setdefault(i, "it is one number for many elements")
+        small.append(kind.is_summary or any(small[i] for i in inputs if i not in spread))
+
+
 def _needs_memory(draft: Draft, p: int) -> int | None:
     """The value to store so that `p` can be read anywhere; None if nothing must be stored."""
     start, left = p, TAP_COST

@@ -323,6 +323,8 @@ class Lowering:
         places = list(self._loads)
         loads = [e.attr for e in ex.walk([core.value]) if e.op == "load"]
         followed = {t[0] for slot in loads for t in places[slot][1]} | {t[0] for t in terms}
+        numbered = [e.attr for e in ex.walk([core.value]) if e.op == "index"]
+        followed |= {list(self._indices)[slot][0] for slot in numbered}
         return axis in followed
 
     def _access(self, key: Request, flat: bool, rank: int) -> Access:
@@ -344,7 +346,8 @@ class Lowering:
         """
         node = self.nodes[position]
         known = self._known_strides(node, position)
-        strides: list[int | None] = [0] * max([rank, *(axis + 1 for axis, _, _ in terms if axis)])
+        behind = [axis + 1 for axis, _, _ in terms if axis is not None]
+        strides: list[int | None] = [0] * max([rank, *behind])
         seen: set[int] = set()
         for d, (axis, _, path) in enumerate(terms):
             if axis is None:

@@ -30,6 +30,9 @@ from .watch import watched
 # Intermediate values up to this size stay in the L2 cache anyway. Beyond it, each sample goes
 # through all kernels of its segment before the next one starts, in scratch memory of its thread.
 PIPELINE_MIN_BYTES = 1 << 20
+# Below this size of a sample, calling a kernel for each of them costs more than reading the batch
+# again: a call takes about a microsecond, in which a core reads some 20 KB.
+PIPELINE_MIN_SAMPLE = 1 << 15
 
 # Runs a step on samples [begin, end). Values in scratch memory have addresses relative to the first
 # of two places. A decoded image that may stay in its decoder's memory is relative to the second.
@@ -95,7 +98,7 @@ class Pipeline:
             return
         works = self._works(tables)
         bounds = self._chunks(count)
-        one_by_one = bool(self.scratch)
+        one_by_one = bool(self.scratch) or self._reads_again(count)
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
@@ -172,6 +175,18 @@ class Pipeline:
             self.memory[p] = made.addresses
             region = self.regions.get(p)
             self.values[p] = made if region is None else region.placed(made, self.nodes[p])
+
+    def _reads_again(self, count: int) -> bool:
+        """Whether kernels read so much of what kernels before them read that it pays to take the
+        samples through all of them one by one."""
+        seen: set[int] = set()
+        again: set[int] = set()
+        for step in self.kernels:
+            reads = {p for p in step.reads if self.nodes[p].count == count}
+            again |= reads & seen
+            seen |= reads
+        nbytes = sum(self.nodes[p].shapes.packed(self.nodes[p].dtype.bytes)[1] for p in again)
+        return nbytes >= max(PIPELINE_MIN_BYTES, count * PIPELINE_MIN_SAMPLE)
 
     def _nbytes(self, p: int) -> int:
         return self.shapes[p].packed(self.nodes[p].dtype.bytes)[1]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.core import Column
+from ..ir.core import Column, constant_parts
 from ..ir.expr import Expr, walk
 from ..ir.spec import KernelSpec
 
@@ -35,6 +35,7 @@ class CpuCore(ABC):
         assert writer.spec.core is not None
         self.writer = writer
         self.spec = writer.spec
+        self.hoisted: dict[Expr, None] = {}  # parts of `value` that have been computed before
 
     @property
     def line_depth(self) -> int:
@@ -59,13 +60,34 @@ class CpuCore(ABC):
         assert core is not None
         lines: list[str] = []
         for e in walk([core.value]):
-            if e.op == "const":
+            if e.op == "const" or e in self.hoisted:
                 continue
             text = None
             if e.op == "load":
                 text = f"load_{e.dtype}(in_{e.attr}, {self._offset(e.attr, positions)})"
+            elif e.op == "index":
+                text = self._index(e.attr, positions)
             lines.append(writer.assign(e, text))
         return lines, writer.ref(core.value)
+
+    def hoist(self) -> list[str]:
+        """Lines that compute, once per sample, those parts of `value` that stay the same."""
+        assert self.spec.core is not None
+        self.hoisted = constant_parts(self.spec)
+        return [self.writer.assign(e, self._number(e)) for e in self.hoisted]
+
+    def _number(self, e: Expr) -> str | None:
+        if e.op == "load":
+            return f"load_{e.dtype}(in_{e.attr}, 0)"
+        return self._index(e.attr, ()) if e.op == "index" else None
+
+    def _index(self, slot: int, positions: Sequence[str]) -> str:
+        """A position along an axis of the output or along a dimension of the core."""
+        index, rank = self.spec.indices[slot], self.spec.rank
+        o = "0"
+        if index.axis is not None:
+            o = f"o_{index.axis}" if index.axis < rank else positions[index.axis - rank]
+        return f"i32({o})" if index.identity else f"i32(step_{slot} * {o} + offset_{slot})"
 
     def _offset(self, slot: int, positions: Sequence[str]) -> str:
         """Offset of an operand at positions along the dimensions of the core."""

@@ -6,10 +6,11 @@ A KernelSpec enters; the core's lines of source and its compiler options leave.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ..ir.expr import Expr, walk
+from ..ir.core import constant_parts
+from ..ir.expr import Expr, inlined, walk
 from ..ir.spec import KernelSpec
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ class GpuCore(ABC):
         assert core is not None
         self.writer = writer
         self.spec = writer.spec
-        self.value = core.value
-        self.uses = frozenset(walk([core.value]))
+        self.value = inlined(core.value, {})
+        self.uses = frozenset(walk([self.value]))
 
     @abstractmethod
     def lines(self) -> Iterable[str]:
@@ -60,6 +61,8 @@ class GpuCore(ABC):
                 pointer = writer.pointer("in", e.attr, access, (), True, at)
                 loaded = f"tl.load({pointer}, mask=inside, other=0)"
                 lines.append(f"{name} = {loaded}" + (" != 0" if e.dtype.name == "bool" else ""))
+            elif e.op == "index":
+                lines.append(f"{name} = {self._index(e.attr, [*positions, lane])}")
             else:
                 writer.names[e] = name
                 lines += writer.assign(e, masked=True)
@@ -67,3 +70,39 @@ class GpuCore(ABC):
         value = writer.typed(self.value)
         writer.names = names
         return lines, value
+
+    def hoist(self) -> list[str]:
+        """Lines that compute, before the loops, the parts of `value` that are the same everywhere.
+
+        They keep their names: `element` does not compute them again.
+        """
+        writer = self.writer
+        lines: list[str] = []
+        for k, e in enumerate(constant_parts(self.spec, self.value)):
+            if e in writer.names and self.is_computed(e):
+                continue
+            name = writer.names[e] = f"h{k}"
+            if e.op == "load":
+                text = f"tl.load(in_{e.attr})"
+                lines.append(f"{name} = {text}" + (" != 0" if e.dtype.name == "bool" else ""))
+            elif e.op == "index":
+                lines.append(f"{name} = {self._index(e.attr, ())}")
+            else:
+                lines += writer.assign(e, masked=True)
+        return lines
+
+    def is_computed(self, e: Expr) -> bool:
+        """Whether the writer has computed an expression of its own before the core's lines."""
+        return e in self.writer.depths and self.writer.depths[e] == 0
+
+    def _index(self, slot: int, positions: Sequence[str]) -> str:
+        """A position along an axis of the output or along a dimension of the core."""
+        index, rank = self.spec.indices[slot], self.spec.rank
+        if index.axis is None:
+            return f"offset_{slot}"
+        o = f"o_{index.axis}" if index.axis < rank else positions[index.axis - rank]
+        return (
+            f"{o}.to(tl.int32)"
+            if index.identity
+            else (f"step_{slot} * {o}.to(tl.int32) + offset_{slot}")
+        )

@@ -105,7 +105,9 @@ def compile_cubin(
     from triton.backends.compiler import GPUTarget
 
     if variant is None:
-        variant = Variant("ragged" if spec.loop_axes else "packed", False, gpu.is_flat(spec))
+        variant = Variant(
+            "ragged" if spec.loop_axes or spec.core else "packed", False, gpu.is_flat(spec)
+        )
     block = block or block_of(spec)
     kernel = GpuKernel(spec)
     # A hit in Triton's cache would hide that a kernel no longer compiles.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .expr import Expr
+from .expr import Expr, walk
 
 if TYPE_CHECKING:
     from ..cpu.cores import CpuCore
@@ -64,3 +64,22 @@ class Core(ABC):
     @abstractmethod
     def gpu_renderer(self) -> type[GpuCore]:
         """The class that writes the core into GPU kernels."""
+
+
+def constant_parts(spec: KernelSpec, value: Expr | None = None) -> dict[Expr, None]:
+    """The parts of what a core reads that are the same everywhere in a sample, in order.
+
+    `value`: the core's, if a back-end has rewritten it.
+    """
+    assert spec.core is not None
+    found: dict[Expr, None] = {}
+    for e in walk([value or spec.core.value]):
+        if e.op == "load":
+            is_constant = spec.loads[e.attr].is_scalar
+        elif e.op == "index":
+            is_constant = spec.indices[e.attr].axis is None
+        else:
+            is_constant = bool(e.args) and all(a in found or a.op == "const" for a in e.args)
+        if is_constant:
+            found[e] = None
+    return found

@@ -22,6 +22,7 @@ WORDS = [_rng.integers(-1000, 1000, (n, 4)).astype(np.int32) for n in (3, 5, 1)]
 VOLUMES = [_rng.integers(0, 256, (d, 5, 4, 2), dtype=np.uint8) for d in (4, 3, 1)]
 BOXES = [_rng.uniform(0, 0.5, (n, 4)).astype(np.float32) for n in (3, 5, 1)]
 MAPS = [_rng.uniform(0, 5, (6, 7)).astype(np.float32) for _ in range(2)]
+LONG = [_rng.normal(1, 2, (h, w)).astype(np.float32) for h, w in ((71, 90), (3, 2100), (1, 1))]
 PER_SAMPLE = [0.5, 1.5, -0.25]
 
 
@@ -125,6 +126,21 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
         x, size=[6, 6], rng=ndd.random.RNG(11))),
     "transforms": (POINTS, None, lambda x: ndd.coord_transform(x, MT=ndd.transforms.rotation(
         ndd.transforms.scale(scale=[2.0, 3.0]), angle=30.0, center=[1.0, 2.0]))),
+    "sum": images(lambda x: ndd.reductions.sum(x)),
+    "mean of rows": images(lambda x: ndd.reductions.mean(x, axis_names="W")),
+    "mean of channels": images(lambda x: ndd.reductions.mean(x, axis_names="C")),
+    "rms of planes": images(lambda x: ndd.reductions.rms(
+        ndd.color_twist(x, hue=_per_sample()), axis_names="HW", keep_dims=True)),
+    "extremes": floats(lambda x: ndd.reductions.max(x, axes=[0]) - ndd.reductions.min(x, axes=[0])),
+    "long sums": (LONG, None, lambda x: ndd.reductions.sum(x * 0.5)),
+    "long sums of rows": (LONG, None, lambda x: ndd.reductions.mean_square(x, axes=[1])),
+    "long sums of columns": (LONG, None, lambda x: ndd.reductions.mean(x, axes=[0])),
+    "deviations": (LONG, None, lambda x: ndd.reductions.std_dev(
+        x, ndd.reductions.mean(x, axes=[1]), axes=[1], ddof=1)),
+    "subtract the mean": images(lambda x: x - ndd.reductions.mean(x, axis_names="HW")),
+    "normalize": images(lambda x: ndd.normalize(x, axis_names="HW", epsilon=_per_sample() + 1.0)),
+    "normalize a batch": (VOLUMES, "DHWC", lambda x: ndd.normalize(
+        x, axis_names="DHW", batch=True, scale=20.0, shift=128.0, dtype=ndd.uint8)),
     "noise.gaussian": images(lambda x: ndd.crop_mirror_normalize(ndd.brightness(ndd.noise.gaussian(
         x, stddev=_per_sample() * 20.0, rng=ndd.random.RNG(1)), brightness=1.1), std=[50.0])),
     "noise.shot": floats(lambda x: ndd.noise.shot(

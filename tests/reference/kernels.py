@@ -15,6 +15,7 @@ from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir import expr as ex
 from ndd.kernels.ir.expr import Expr, walk
 from ndd.kernels.ir.interpreter import evaluate_all
+from ndd.kernels.ir.reduction import DIVISOR, FOLD, Reduction
 from ndd.kernels.ir.separable import TAPS
 from ndd.kernels.ir.spec import Access, KernelSpec
 
@@ -71,7 +72,9 @@ class ReferenceKernel:
             elif e.op == "lane":
                 env[e] = self._bilinear(e.args[0], e.attr, row, position, env)
             elif e.op == "core":
-                env[e] = self._sampled(e.attr, row, position)
+                is_reduced = isinstance(self.spec.core, Reduction)
+                core = self._reduced if is_reduced else self._sampled
+                env[e] = core(e.attr, row, position)
             elif e.op == "lookup":
                 where = evaluate_all(e.args, env)[0].astype(np.int64)
                 env[e] = _read(row["in", e.attr], where, self.spec.loads[e.attr])
@@ -140,6 +143,27 @@ class ReferenceKernel:
 
         return sums({})
 
+    # -- reductions ----------------------------------------------------------------------------
+
+    def _reduced(self, lane, row, position) -> np.ndarray:
+        """All values, combined in the order of NOTE [order of summation]."""
+        if lane == DIVISOR:
+            return np.int64(row["run_divisor",])
+        core = self.spec.core
+        start = evaluate_all((core.start,), {})[0]
+        lanes = [start] * row["run_lanes",]
+        extents = [row["run_n", k] for k in range(len(core.axes))]
+        for n, places in enumerate(np.ndindex(*extents)):
+            value = self._tap_value(row, position, [*places, lane]).astype(core.acc.np)
+            k = n % len(lanes)
+            lanes[k] = _combined(core.combine, lanes[k], value)
+        for k in range(FOLD, len(lanes)):
+            lanes[k % FOLD] = _combined(core.combine, lanes[k % FOLD], lanes[k])
+        total = start
+        for value in lanes[:FOLD]:
+            total = _combined(core.combine, total, value)
+        return total
+
     def _tap_value(self, row, position, computed) -> np.ndarray:
         value = self.spec.core.value
         env = {}
@@ -147,7 +171,20 @@ class ReferenceKernel:
             if e.op == "load":
                 more = len(self.spec.loads[e.attr].strides) - self.spec.rank
                 env[e] = self._fetch(e.attr, row, position, computed[:more])
+            elif e.op == "index":
+                index, rank = self.spec.indices[e.attr], self.spec.rank
+                at = 0
+                if index.axis is not None:
+                    at = position[index.axis] if index.axis < rank else computed[index.axis - rank]
+                at = at if index.identity else row["step", e.attr] * at + row["offset", e.attr]
+                env[e] = np.asarray(at)
         return evaluate_all((value,), env)[0]
+
+
+def _combined(how, a, b) -> np.ndarray:
+    if how == "add":
+        return a + b
+    return np.where(b < a if how == "min" else b > a, b, a)
 
 
 def _sum(terms) -> np.ndarray:

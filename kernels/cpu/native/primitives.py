@@ -98,7 +98,7 @@ for _t in NUMERIC:
         globals()[f"store_{_t}_{_n}" if _n else f"store_{_t}"] = _make_store(_t, f"out{_n}")
     globals()[f"get_{_t}"] = _make_load(_t, None)  # for tables on the stack
     globals()[f"put_{_t}"] = _make_store(_t, None)
-row_f32 = _make_load(dt.float32, "out7")  # rows that interpolating kernels write and read
+    globals()[f"row_{_t}"] = _make_load(_t, "out7")  # rows that kernels write and read themselves
 for _a, _b in (("f32", "i32"), ("f32", "u32"), ("f64", "i64"), ("f64", "u64")):
     globals()[f"bits_{_a}_{_b}"] = _make_bits(DType.parse(_a), DType.parse(_b))
     globals()[f"bits_{_b}_{_a}"] = _make_bits(DType.parse(_b), DType.parse(_a))

@@ -1,0 +1,281 @@
+"""Reduce: sums and extremes over whole axes; and Pool, which makes one tensor of a batch.
+
+What feeds a reduction is computed inside of its loops. Its result is one number for many elements,
+so that it is stored, and what uses it reads a number. A CPU kernel makes it at once; for a GPU
+there are up to three nodes (see NOTE [order of summation] in kernels/ir/reduction.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...kernels.ir import dtypes as dt
+from ...kernels.ir import expr as ex
+from ...kernels.ir.dtypes import DType
+from ...kernels.ir.expr import Expr
+from ...kernels.ir.reduction import DIVISOR, FOLD, Reduction, folded_count, lane_count
+from ..graph.node import Node, static_channels
+from ..graph.shapes import Array, Shapes
+from ..graph.storage import Storage
+from .base import DEAR, Kind, Reads, Term, Terms, Work, make
+from .opaque import Opaque
+from .pointwise import pointwise
+from .view import drop_axes
+
+if TYPE_CHECKING:
+    from ...kernels.ir.spec import KernelSpec
+    from ..plan.lowering import Lowering
+    from ..run.binder import Binder, Number
+
+# Integers that CPU kernels sum up in lanes of 32 bits: so many values of 16 bits fit.
+NARROW_VALUES = 1 << 15
+
+
+class Numbers(NamedTuple):
+    """What a reduction is told of each sample."""
+
+    lanes: Array | None = None  # extents of the axis of lanes, if the result has one
+    divisors: Array | None = None  # of means
+
+
+NO_NUMBERS = Numbers()  # one object: equal sums of one value are merged by identity
+
+
+@dataclass(frozen=True)
+class Reduce(Kind):
+    """The values along `axes`, combined; params = `Numbers`.
+
+    The result is of type `acc`, or a float64 if it is a mean: divided by a number per sample.
+    """
+
+    axes: tuple[int, ...]  # of the input, in their order
+    combine: str  # add, min or max
+    acc: DType
+    is_mean: bool = False
+    # A mean of a number of values that is not positive (by its divisor) is 0 instead of a quotient.
+    is_guarded: bool = False
+    lane_axis: int | None = None  # of the result: partial results of lanes
+
+    has_core = True
+    is_summary = True
+
+    def infer(self, inputs: Sequence[Node]) -> DType:
+        return dt.float64 if self.is_mean else self.acc
+
+    def reads(self, i: int) -> Reads:
+        return Reads.ONCE
+
+    def cost(self) -> int:
+        return DEAR
+
+    def check(self, node: Node) -> None:
+        super().check(node)
+        x = node.inputs[0]
+        kept = [d for d in range(x.rank) if d not in self.axes]
+        own = [a for a in range(self.rank) if a != self.lane_axis]
+        assert len(kept) == len(own), f"{node} of {x}"
+        same = node.shapes.rows[:, own] == x.shapes.rows[:, kept]
+        assert same.all(), f"{node}: axes that are not reduced change"
+        assert (node.params.lanes is None) == (self.lane_axis is None), f"{node}: lanes"
+        assert (node.params.divisors is not None) == self.is_mean, f"{node}: divisors"
+
+    # -- in a kernel ---------------------------------------------------------------------------
+
+    def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
+        source = lowering.inputs[position][0]
+        given = [t for a, t in enumerate(terms) if a != self.lane_axis]
+        own: list[Term] = []
+        for d in range(lowering.nodes[source].rank):
+            reduced = d in self.axes
+            own.append((lowering.rank + self.axes.index(d), 0, ()) if reduced else given.pop(0))
+        which, count = self._channels(lowering, position, source, terms)
+        if count:
+            own[-1] = (lowering.rank + len(self.axes), 0, ())
+        value = yield source, tuple(own), None
+        if value.dtype is dt.bool_:
+            value = ex.cast(value, dt.uint8)
+        if self.acc.is_float:
+            value = ex.cast(value, self.acc)
+        where: Terms = () if self.lane_axis is None else (terms[self.lane_axis],)
+        core = Reduction(
+            value, (None,) * len(self.axes), count, self.combine, self.acc,
+            None if not where else where[0][0],
+        )  # fmt: skip
+        lowering.claim(position, where, core, which)
+        combined = Expr("core", self.acc, (), which)
+        if not self.is_mean:
+            return combined
+        divisor = Expr("core", dt.int64, (), ("at", DIVISOR))
+        mean = ex.cast(combined, dt.float64) / ex.cast(divisor, dt.float64)
+        return ex.select(divisor > 0, mean, 0.0) if self.is_guarded else mean
+
+    def _channels(
+        self, lowering: Lowering, position: int, source: int, terms: Terms
+    ) -> tuple[tuple[str, int], int]:
+        """Which of so many channels are combined side by side, because they lie side by side."""
+        node, x = lowering.nodes[position], lowering.nodes[source]
+        channels = static_channels(node)
+        if node.device is not None or channels is None or x.rank - 1 in self.axes:
+            return ("at", 0), 0
+        axis, count = channels
+        where, k, path = terms[axis]
+        if count == 1 or axis != self.rank - 1 or path:
+            return ("at", 0), 0
+        if where is None:
+            return ("at", k), count
+        return (("axis", where), count) if lowering.channels == (where, count) else (("at", 0), 0)
+
+    def bind(
+        self, binder: Binder, rows: Array, spec: KernelSpec, position: int, terms: Terms
+    ) -> None:
+        node, place = binder.nodes[position], spec.columns
+        core, numbers = spec.core, node.params
+        assert isinstance(core, Reduction)
+        extents = np.array(np.broadcast_to(self._extents(node), (len(rows), len(self.axes))))
+        values = extents.prod(axis=1)
+        merge_dimensions(extents, rows, spec)
+        for k in range(len(self.axes)):
+            rows[:, place["run_n", k]] = extents[:, k]
+        lanes = lane_count(values) if numbers.lanes is None else numbers.lanes
+        if not self.acc.is_float:
+            lanes = np.maximum(lanes, -(-values // NARROW_VALUES)) if core.channels else lanes
+        rows[:, place["run_lanes",]] = lanes
+        rows[:, place["run_divisor",]] = 1 if numbers.divisors is None else numbers.divisors
+        step, at = binder.numbers(terms[0]) if terms else (0, 0)
+        rows[:, place["lane_step",]], rows[:, place["lane_at",]] = step, at
+
+    def _extents(self, node: Node) -> Array:
+        found: Array = node.inputs[0].shapes.rows[:, list(self.axes)]
+        return found
+
+    def region(
+        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
+    ) -> tuple[Number, Number]:
+        extents = self._extents(binder.nodes[position])[:, k]
+        return np.zeros_like(extents), np.maximum(extents - 1, 0)
+
+
+def merge_dimensions(extents: Array, rows: Array, spec: KernelSpec) -> None:
+    """Make long runs of the last dimension where those before it continue it in memory.
+
+    The order of the values stays. `extents` [samples, dimensions] are changed in place; `rows` hold
+    the strides of the core's operands already.
+    """
+    assert spec.core is not None
+    slots = {e.attr for e in ex.walk([spec.core.value]) if e.op == "load"}
+    count = extents.shape[1]
+
+    def stride(slot: int, k: int) -> Array | int:
+        known = spec.loads[slot].strides
+        axis = spec.rank + k
+        if axis >= len(known):
+            return 0
+        fixed = known[axis]
+        return rows[:, spec.columns["in_stride", slot, axis]] if fixed is None else fixed
+
+    goes_on = np.ones(len(extents), bool)
+    for k in range(count - 2, -1, -1):
+        for slot in slots:
+            runs = stride(slot, k) == stride(slot, count - 1) * extents[:, -1]
+            goes_on &= runs | (extents[:, k] == 1)
+        extents[:, -1] *= np.where(goes_on, extents[:, k], 1)
+        extents[goes_on, k] = 1
+
+
+@dataclass(frozen=True)
+class Pool(Opaque):
+    """Equal samples of a batch as one tensor with one more axis, the first: the same memory."""
+
+    @property
+    def is_rename(self) -> bool:
+        return True
+
+    def compute(self, node: Node, inputs: list[Node], gpu: Any) -> Storage:
+        storage = inputs[0].stored
+        assert storage.dense and storage.strides is None, f"{inputs[0]} does not lie in one piece"
+        return Storage(storage.addresses[:1], storage.owner, dense=True)
+
+    def check(self, node: Node) -> None:
+        assert node.rank == self.rank and node.count == 1, f"{node}: rank"
+        assert node.inputs[0].shapes.uniform, f"{node}: samples differ"
+
+
+def pool(op: str, x: Node) -> Node:
+    """All samples of `x`, which are of one shape, as one tensor."""
+    rows = np.concatenate([[x.count], x.shapes.rows[0]])[None]
+    return make(op, Pool(x.rank + 1), (x,), Shapes(rows), None, False)
+
+
+def reduce(
+    op: str, x: Node, axes: Sequence[int], combine: str, acc: DType, layout: str | None,
+    divisors: Array | None = None, is_guarded: bool = False,
+) -> Node:  # fmt: skip
+    """The values of `x` along `axes` (at least one), combined to a value of type `acc`.
+
+    With `divisors`, one or one per sample: a mean, as float64.
+    """
+    axes = sorted(axes)
+    if static_channels(x) is not None and axes == [static_channels(x)[0]]:  # type: ignore[index]
+        return _of_channels(op, x, axes[0], combine, acc, layout, divisors, is_guarded)
+    if x.device is not None:
+        lanes = lane_count(x.shapes.rows[:, axes].prod(axis=1))
+        if (lanes > 1).any():
+            x, axes = _in_lanes(op, x, axes, combine, acc, lanes)
+        if (lanes > FOLD).any():
+            x, axes = _in_lanes(op, x, axes, combine, acc, folded_count(lanes))
+    kept = [d for d in range(x.rank) if d not in axes]
+    is_mean = divisors is not None
+    kind = Reduce(len(kept), tuple(axes), combine, acc, is_mean, is_guarded)
+    shapes = Shapes(np.ascontiguousarray(x.shapes.rows[:, kept]))
+    numbers = Numbers(None, divisors) if is_mean else NO_NUMBERS
+    return make(op, kind, (x,), shapes, layout, x.batch, numbers)
+
+
+def _in_lanes(
+    op: str, x: Node, axes: Sequence[int], combine: str, acc: DType, lanes: Array
+) -> tuple[Node, list[int]]:
+    """Partial results of lanes, and the axis along which they lie: behind all axes that are kept
+    and come before the last reduced one, so that neighbours read neighbours."""
+    kept = [d for d in range(x.rank) if d not in axes]
+    lane_axis = sum(d < axes[-1] for d in kept)
+    rows = np.insert(x.shapes.rows[:, kept], lane_axis, lanes, axis=1)
+    kind = Reduce(len(kept) + 1, tuple(axes), combine, acc, lane_axis=lane_axis)
+    made = make(op, kind, (x,), Shapes(rows), None, x.batch, Numbers(lanes))
+    return made, [lane_axis]
+
+
+def _of_channels(
+    op: str, x: Node, axis: int, combine: str, acc: DType, layout: str | None,
+    divisors: Array | None, is_guarded: bool,
+) -> Node:  # fmt: skip
+    """The few channels of each pixel, combined one after the other by an expression."""
+    rows = x.shapes.rows.copy()
+    count, rows[:, axis] = int(rows[0, axis]), 1
+    # the number of channels is the same in all samples, and so is what a mean is divided by
+    divisor = None if divisors is None else int(divisors[0])
+    key = (axis, count, combine, acc, divisor, is_guarded)
+    whole = [tuple(range(x.rank))]
+    made = pointwise(op, _channels_combined, [x], whole, Shapes(rows), None, key, x.batch)
+    return drop_axes(op, made, [axis], layout)
+
+
+def _channels_combined(
+    x: Expr, axis: int, count: int, combine: str, acc: DType, divisor: int | None, is_guarded: bool
+) -> Expr:
+    total = Reduction(x, (), 0, combine, acc).start
+    for k in range(count):
+        value = ex.at_axis(x, axis, k)
+        value = ex.cast(ex.cast(value, dt.uint8) if x.dtype is dt.bool_ else value, acc)
+        if combine == "add":
+            total = total + value
+        else:
+            total = ex.select(value < total if combine == "min" else value > total, value, total)
+    if divisor is None:
+        return total
+    if is_guarded and divisor <= 0:
+        return ex.const(0.0, dt.float64)
+    return ex.cast(total, dt.float64) / float(divisor)

@@ -1,0 +1,1 @@
+"""Ops that reduce axes: sums, means, deviations, extremes; normalize."""

@@ -1,0 +1,346 @@
+"""Reductions against the oracle and a float64 reference; the order of summation; errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ndd
+from ndd.kernels.ir.reduction import FOLD, MAX_LANES, lane_count
+from tests.helpers import arrays
+
+from .geometry_data import TYPES, images, numbers, with_layout
+from .modes import error_everywhere, same_everywhere
+from .oracle import check, check_program
+
+SIMPLE = ("sum", "mean", "mean_square", "rms", "min", "max")
+AROUND = ("std_dev", "variance")
+UPSTREAM = [t for t in TYPES if t not in ("float16", "float64", "bool")]
+LAYOUTS = ("HWC", "CHW", "FHWC", "DHWC", "CDHW", "FCHW", "HW")
+ODD = [(1, 1), (1, 67), (65, 1), (3, 43), (37, 89), (130, 131)]  # more and fewer than one lane
+R = ndd.reductions
+
+
+def odd(dtype="uint8"):
+    return [numbers((h, w, 3), dtype, seed) for seed, (h, w) in enumerate(ODD)]
+
+
+def small(x):
+    """Values whose squares do not overflow upstream, and whose sums do not cancel: upstream adds
+    them as float32."""
+    by = {"uint16": 2, "int64": 2**40, "uint64": 2**40}
+    return [np.abs(a) // by[a.dtype.name] if a.dtype.name in by else np.abs(a / 2).astype(a.dtype)
+            for a in x]  # fmt: skip
+
+
+# -- against the oracle ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", UPSTREAM)
+@pytest.mark.parametrize("name", SIMPLE)
+def test_types(name, dtype):
+    is_exact = name in ("min", "max") or (name == "sum" and dtype != "float32")
+    x = images(dtype) if is_exact else small(images(dtype))
+    for arguments in ({}, dict(axes=[0, 1]), dict(axes=[2]), dict(axes=[1], keep_dims=True)):
+        check(f"reductions.{name}", x, layout="HWC", **arguments)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", SIMPLE)
+def test_layouts(name, layout):
+    x = with_layout(layout)
+    check(f"reductions.{name}", x, layout=layout)
+    check(f"reductions.{name}", x, layout=layout, keep_dims=True)
+    check(f"reductions.{name}", x, layout=layout, axis_names="HW")
+    check(f"reductions.{name}", x, layout=layout, axis_names="W", keep_dims=True)
+    for axis in range(-len(layout), len(layout)):
+        check(f"reductions.{name}", x, layout=layout, axes=[axis])
+        check(f"reductions.{name}", x[0], axes=axis)
+    check(f"reductions.{name}", x, layout=layout, axes=[])
+    check(f"reductions.{name}", x, layout=layout, axis_names="", keep_dims=True)
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_sizes(name):
+    for dtype in ("uint8", "float32"):
+        for arguments in ({}, dict(axes=[0, 1]), dict(axes=[0]), dict(axes=[1, 2])):
+            x = odd(dtype) if name in ("min", "max") else small(odd(dtype))
+            check(f"reductions.{name}", x, layout="HWC", **arguments)
+    for shape in ((), (1,), (0,), (0, 3), (3, 0), (2, 0, 3)):
+        x = numbers(shape, "float32")
+        check(f"reductions.{name}", x)
+        check(f"reductions.{name}", x.astype(np.uint8))
+        for axis in range(len(shape)):
+            check(f"reductions.{name}", x, axes=[axis])
+    check(f"reductions.{name}", [numbers((2, 3)), numbers((0, 3)), numbers((1, 3))], axes=[0])
+
+
+@pytest.mark.parametrize("dtype", UPSTREAM)
+@pytest.mark.parametrize("name", AROUND)
+def test_deviations(name, dtype):
+    x = [a // 2**40 for a in images(dtype)] if np.dtype(dtype).itemsize == 8 else images(dtype)
+    for axes in ([0, 1], [1], [2], [0, 1, 2]):
+        for keep in (False, True):
+            check_program(
+                f"reductions.{name}",
+                lambda lib, x, axes=axes, keep=keep: getattr(lib.reductions, name)(
+                    x, lib.reductions.mean(x, axes=axes, keep_dims=keep), axes=axes, ddof=1
+                    if axes != [2] else 0,
+                ),
+                # the mean of one pixel and its deviation, 1 / 0
+                [a for a in x if a.shape[0] > 1],
+                layout="HWC", rtol=1e-5,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_deviations_from_other_means(name):
+    x = images("float32")
+    check(f"reductions.{name}", x, np.float32(3.5))
+    check(f"reductions.{name}", x, [np.float32(k) for k in range(4)], layout=("HWC", None))
+    check(f"reductions.{name}", x[0], np.float32([1, 2, 3]), axes=[0, 1])
+    check(f"reductions.{name}", x[0], np.float32([[[1, 2, 3]]]), axes=[0, 1], keep_dims=True)
+    check(f"reductions.{name}", x[0], np.float32(1), axes=[])
+    check(f"reductions.{name}", x[0], np.float32(1), ddof=-3)
+    check(f"reductions.{name}", x[0], np.float32(1), ddof=105)  # as many as there are
+    check(f"reductions.{name}", x[0], np.float32(1), ddof=200)
+    check(f"reductions.{name}", np.float32(5), np.float32(3))
+    check(f"reductions.{name}", x[0][:0], np.float32(3))
+    check(f"reductions.{name}", np.full((9, 9, 3), 7, np.uint8), np.float32(7))
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_numbers_that_are_none(name):
+    nan, inf = np.nan, np.inf
+    for values in ([nan], [nan, 1, 3], [1, nan], [nan, nan], [inf, 1], [-inf, inf], [-inf], [inf]):
+        for n in (1, 50):  # with one lane, and with several
+            check(f"reductions.{name}", np.float32(values * n))
+    x = np.float32([[nan, 1], [2, 3]])
+    check(f"reductions.{name}", x, axes=[0])
+    check(f"reductions.{name}", x, axes=[])
+
+
+def test_types_of_results():
+    x = numbers((50, 7), "uint8")
+    check("reductions.sum", x, dtype="uint8")  # wraps around
+    check("reductions.sum", x, dtype="float32")
+    check("reductions.sum", numbers((50, 7), "int8"), dtype="int8")
+    check("reductions.sum", numbers((50, 7), "int16"), dtype="int64")
+    check("reductions.sum", np.uint64([2**64 - 1, 5]))
+    check("reductions.mean", np.int8([-1, -2]), dtype="int8")
+    check("reductions.mean", np.uint8([1, 2]), dtype="uint8")
+    check("reductions.rms", np.uint8([3, 4]), dtype="uint8")
+    # upstream lets the sum wrap around before it divides
+    assert ndd_mean(np.uint8([200, 201]), ndd.uint8) == 200
+    assert ndd_mean(np.int32([2**31 - 1, 2**31 - 3]), ndd.int32) == 2**31 - 2
+
+
+def ndd_mean(x, dtype):
+    return R.mean(ndd.tensor(x), dtype=dtype).item()
+
+
+# -- what upstream does not have -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "bool"])
+def test_more_types(dtype):
+    x = numbers((40, 9), dtype)
+    wide = x.astype(np.float64)
+    t = ndd.tensor(x)
+    floating = np.float64 if dtype == "float64" else np.float32
+    for name, want in (
+        ("sum", wide.sum()), ("mean", wide.mean()), ("mean_square", (wide**2).mean()),
+        ("min", wide.min()), ("max", wide.max()),
+    ):  # fmt: skip
+        got = np.asarray(getattr(R, name)(t))
+        assert np.isclose(float(got), want, rtol=1e-6), name
+        if name.startswith("m") and name not in ("min", "max"):
+            assert got.dtype == floating
+    assert R.max(t).dtype == t.dtype
+    assert R.max(ndd.cast(t, dtype=ndd.bfloat16)).dtype == ndd.bfloat16
+
+
+def test_large_integers_are_exact():
+    x = np.full((1 << 17, 3), 65535, np.uint16)
+    assert R.sum(ndd.tensor(x)).item() == x.size * 65535
+    assert np.asarray(R.sum(ndd.tensor(x, layout="HC"), axes=[0])).tolist() == [65535 << 17] * 3
+    y = np.full(1 << 17, -32768, np.int16)
+    assert R.sum(ndd.tensor(y)).item() == -(1 << 32)
+    assert R.mean_square(ndd.tensor(y)).item() == 2.0**30
+    z = np.int32([2**31 - 1, -(2**31)] * 5000)
+    assert R.sum(ndd.tensor(z)).item() == -5000
+    assert R.mean_square(ndd.tensor(np.int64([2**40, 0]))).item() == 2.0**79
+
+
+def test_narrow_lanes_do_not_overflow(monkeypatch):
+    """Lanes of 32 bits, as few as there may be: of 1024 lanes only huge images fill one."""
+    monkeypatch.setattr("ndd.fusion.kinds.reduce.lane_count", np.ones_like)
+    x = ndd.tensor(np.full((1 << 17, 3), 65535, np.uint16), layout="HC")
+    assert np.asarray(R.sum(x, axes=[0])).tolist() == [65535 << 17] * 3
+
+
+@pytest.mark.parametrize("shape", [(400, 500, 3), (1, 1000003), (1000003, 1)])
+def test_accuracy(shape):
+    """float32 that do not add up well, against float64."""
+    x = np.random.default_rng(5).normal(1000, 1, shape).astype(np.float32)
+    t, wide = ndd.tensor(x), x.astype(np.float64)
+    mean = R.mean(t)
+    np.testing.assert_allclose(np.asarray(mean), wide.mean(), rtol=1e-7)
+    np.testing.assert_allclose(np.asarray(R.sum(t)), wide.sum(), rtol=1e-7)
+    around = ((wide - np.float64(mean.item())) ** 2).mean()
+    np.testing.assert_allclose(np.asarray(R.variance(t, mean)), around, rtol=1e-6)
+
+
+# -- the order of summation --------------------------------------------------------------------------
+
+
+def ordered_sum(values):
+    """NOTE [order of summation], spelled out."""
+    lanes = [0.0] * int(lane_count(np.array([len(values)]))[0])
+    for k, v in enumerate(values):
+        lanes[k % len(lanes)] += float(v)
+    folded = [0.0] * min(len(lanes), FOLD)
+    for k, v in enumerate(lanes):
+        folded[k % len(folded)] += v
+    total = 0.0
+    for v in folded:
+        total += v
+    return total
+
+
+def test_lane_counts():
+    n = np.array([0, 1, 64, 65, 128, 129, 2048, 2049, 65536, 10**9])
+    assert lane_count(n).tolist() == [1, 1, 1, 2, 2, 4, 32, 64, 1024, 1024]
+    assert MAX_LANES % FOLD == 0
+
+
+@pytest.mark.parametrize("n", [1, 64, 65, 1000, 3000, 70000])
+def test_order(n):
+    """float64, of which any other order gives other bits."""
+    rng = np.random.default_rng(n)
+    x = rng.normal(0, 1, (n, 3)) * 10.0 ** rng.integers(-8, 8, (n, 3))
+    want = [ordered_sum(c) for c in x.T]
+    for layout in ("HC", None):  # channels side by side, or one after the other
+        assert np.asarray(R.sum(ndd.tensor(x, layout=layout), axes=[0])).tolist() == want
+    planes = ndd.tensor(np.ascontiguousarray(x.T))
+    assert np.asarray(R.sum(planes, axes=[1])).tolist() == want
+    turned = ndd.transpose(planes, perm=[1, 0])  # read with another stride
+    assert np.asarray(R.sum(turned, axes=[0])).tolist() == want
+    assert R.sum(ndd.tensor(x)).item() == ordered_sum(x.reshape(-1))
+
+
+def test_order_of_several_axes():
+    rng = np.random.default_rng(1)
+    x = rng.normal(0, 1, (7, 23, 19, 2)) * 10.0 ** rng.integers(-8, 8, (7, 23, 19, 2))
+    t = ndd.tensor(x)
+    for axes in ([0, 1], [0, 2], [1, 3], [0, 1, 2], [1, 2, 3], [0, 3]):
+        kept = [d for d in range(4) if d not in axes]
+        rows = x.transpose(*kept, *axes).reshape(-1, np.prod([x.shape[a] for a in axes]))
+        got = np.asarray(R.sum(t, axes=axes)).reshape(-1).tolist()
+        assert got == [ordered_sum(r) for r in rows], axes
+    part = x[1:6, ::-1, 2:17]  # rows that do not lie one after the other
+    got = R.sum(t[1:6, ::-1, 2:17], axes=[0, 1, 2])
+    assert np.asarray(got).tolist() == [ordered_sum(part[..., c].reshape(-1)) for c in range(2)]
+
+
+# -- however it is run -----------------------------------------------------------------------------
+
+PROGRAMS = {
+    **{
+        f"{name} {axes}": lambda x, name=name, axes=axes: getattr(R, name)(x, axes=axes)
+        for name in SIMPLE
+        for axes in (None, [0, 1], [1], [2])
+    },
+    "std_dev": lambda x: R.std_dev(x, R.mean(x, axes=[0, 1]), axes=[0, 1], ddof=1),
+    "variance": lambda x: R.variance(x, R.mean(x)),
+    "of a chain": lambda x: R.mean(ndd.color_twist(x, hue=20.0, dtype=ndd.float32), axes=[0, 1]),
+    "of products": lambda x: R.sum(x * x - 3.5, axes=[1]),
+    "of a crop": lambda x: R.mean(ndd.flip(ndd.crop(x, crop=[1, 1])), axes=[0, 1]),
+    "of a view": lambda x: R.mean(x.slice[::2, ::-1] * 0.1, axes=[0, 1]),
+    "of a view, all": lambda x: R.mean(x.slice[::2, ::-1, ::2] * 0.1),
+    "of a padded view": lambda x: R.mean(
+        ndd.crop(x, crop=[9, 9], out_of_bounds_policy="pad"), axes=[0, 1]
+    ),
+    "of a resampled image": lambda x: R.mean(ndd.resize(x, size=[70, 9]) * 2, axes=[0, 1]),
+    "of a warped image": lambda x: R.max(ndd.rotate(x, angle=20.0, fill_value=0.0), axes=[2]),
+    "of a join": lambda x: R.sum(ndd.cat(x, x, axis=1), axes=[0]),
+    "of a reduction": lambda x: R.max(R.mean(x, axes=[0, 1])),
+    "before arithmetic": lambda x: ndd.math.sqrt(R.mean(x, axes=[0, 1]) * 2.0) + 1,
+    "subtracted": lambda x: (x - R.mean(x, axes=[0, 1])) * 0.5,
+    "subtracted, kept": lambda x: x - R.mean(x, axes=[0, 1], keep_dims=True),
+    "subtracted twice": lambda x: (x - R.mean(x)) / (R.max(x) - R.min(x) + 1),
+    "brightness from the mean": lambda x: ndd.brightness(x, brightness=R.mean(x) * 0.01),
+    "two at once": lambda x: (R.mean(x + 1, axes=[0, 1]), R.max(x + 1, axes=[2])),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_modes_fusion_and_threads(name, dtype):
+    x = odd(dtype)
+    same_everywhere(lambda: PROGRAMS[name](ndd.batch(x, layout="HWC")))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_simulated_gpu_gives_the_same_bits(name, monkeypatch):
+    monkeypatch.setenv("NDD_GPU", "simulate")
+    for dtype in ("uint8", "float32"):
+        with ndd.EvalMode.deferred:
+            x = ndd.batch(odd(dtype), layout="HWC")
+            ours, theirs = (PROGRAMS[name](b) for b in (x, x.gpu()))
+            pairs = zip(ours, theirs, strict=True) if isinstance(ours, tuple) else [(ours, theirs)]
+            for cpu, gpu in pairs:
+                assert gpu.device.device_type == "gpu" and gpu.shape == cpu.shape
+                for a, b in zip(arrays(cpu), arrays(gpu.cpu()), strict=True):
+                    np.testing.assert_array_equal(a, b)
+
+
+def test_what_feeds_a_reduction_is_fused_into_it():
+    x = ndd.batch(odd(), layout="HWC")
+    with ndd.EvalMode.deferred:
+        text = str(ndd.explain(R.mean(ndd.color_twist(x, hue=20.0) * 0.5, axes=[0, 1])))
+        assert "in 1 group" in text
+        text = str(ndd.explain(x - R.mean(x * 2, axes=[0, 1])))
+        assert "in 2 groups" in text and "it is one number for many elements" in text
+
+
+def test_another_size_compiles_nothing():
+    from ndd.kernels.cpu import runtime
+
+    def run(h, w):
+        x = ndd.batch([np.ones((h, w, 3), np.float32)] * 2, layout="HWC")
+        return arrays(R.std_dev(x, R.mean(x, axes=[0, 1]), axes=[0, 1], ddof=h % 3))
+
+    run(5, 7)
+    before = runtime.compile_count
+    for h, w in ((1, 1), (300, 200), (64, 1)):
+        run(h, w)
+    assert runtime.compile_count == before
+
+
+# -- mistakes --------------------------------------------------------------------------------------
+
+
+def test_errors():
+    x = ndd.tensor(numbers((4, 6, 3)), layout="HWC")
+    plain = ndd.tensor(numbers((4, 6, 3)))
+    both = ndd.batch([numbers((4, 6, 3)), numbers((2, 5, 3))])
+    wrong = ndd.tensor(np.float32([1, 2]))
+    for text, program in {
+        "reductions.sum: axis 3 is out of range [-3, 2] for 3-D input": lambda: R.sum(x, axes=[3]),
+        "reductions.mean: axis -2 occurs more than once": lambda: R.mean(x, axes=[1, -2]),
+        "reductions.max: axis 'Z' is not present in the layout of the input ('HWC')":
+            lambda: R.max(x, axis_names="Z"),
+        "reductions.rms: axis 'H' is not present in the layout of the input (none)":
+            lambda: R.rms(plain, axis_names="H"),
+        "reductions.min: `axes` and `axis_names` exclude each other":
+            lambda: R.min(x, axes=[0], axis_names="H"),
+        "reductions.variance: `mean` of sample 0 has shape (2,), it must be one of (), (3,), "
+        "(1, 1, 3)": lambda: R.variance(x, wrong, axes=[0, 1]),
+        "reductions.std_dev: `mean` of sample 1 has shape (6, 3), it must be one of (), (5, 3), "
+        "(1, 5, 3)": lambda: R.std_dev(both, ndd.tensor(np.zeros((6, 3), np.float32)), axes=[0]),
+        "reductions.sum: axis 0 is out of range [0, -1] for 0-D input":
+            lambda: R.sum(ndd.tensor(1.0), axes=[0]),
+    }.items():  # fmt: skip
+        error_everywhere(ValueError, text, program)
