@@ -45,6 +45,8 @@ from .kernels.ir.dtypes import (
 )
 from .kernels.ir.dtypes import bool_ as bool
 from .ops.boxes.bounding_boxes import bb_flip, bbox_paste, bbox_rotate
+from .ops.filters.blur import gaussian_blur
+from .ops.filters.laplacian import laplacian
 from .ops.geometry.crops import crop, flip, pad, slice, transpose
 from .ops.geometry.normalize import crop_mirror_normalize, erase
 from .ops.geometry.paste import multi_paste, paste

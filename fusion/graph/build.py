@@ -6,6 +6,7 @@ Every kind brings its own builders; this is the list of them.
 from __future__ import annotations
 
 from ..kinds.merge import merge
+from ..kinds.neighbourhood import neighbourhood
 from ..kinds.opaque import alias, choose, decode, host, transfer
 from ..kinds.pointwise import broadcast_to, copy, pointwise
 from ..kinds.resample import resample
@@ -23,6 +24,6 @@ from ..kinds.view import (
 
 __all__ = [
     "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "flip", "host",
-    "index_axes", "merge", "part", "permute", "pointwise", "relabel", "resample", "transfer",
+    "index_axes", "merge", "neighbourhood", "part", "permute", "pointwise", "relabel", "resample", "transfer",
     "view", "window",
 ]  # fmt: skip

@@ -64,6 +64,7 @@ class Kind:
 
     is_fused: ClassVar[bool] = True  # becomes a part of a generated kernel
     has_core: ClassVar[bool] = False  # fills the one slot of a kernel for more than an expression
+    keeps_rows: ClassVar[bool] = False  # on CPUs it computes what it reads once, row by row
     may_store_on_the_way: ClassVar[bool] = False  # a kernel that needs it may store it, too
     is_join: ClassVar[bool] = False  # picks one of its inputs for every element, by tests
     by_sample: ClassVar[bool] = True  # every sample depends on its own inputs alone

@@ -81,14 +81,16 @@ def keep_scattered(draft: Draft) -> None:
     for p, kind in draft.pending():
         for k, i in enumerate(draft.inputs[p]):
             if kind.reads(k) is Reads.SCATTERED:
-                held = _needs_memory(draft, i)
+                once = kind.keeps_rows and draft.node(p).device is None
+                held = _needs_memory(draft, i, DEAR if once else TAP_COST)
                 if held is not None:
                     draft.keep.setdefault(held, f"{draft.node(p).op} reads it at several positions")
 
 
-def _needs_memory(draft: Draft, p: int) -> int | None:
-    """The value to store so that `p` can be read anywhere; None if there is no need."""
-    start, left = p, TAP_COST
+def _needs_memory(draft: Draft, p: int, left: int) -> int | None:
+    """The value to store so that `p` can be read anywhere; None if there is no need, because what
+    is computed where it is read costs no more than `left`."""
+    start = p
     while p not in draft.keep:
         kind = draft.kind(p)
         assert kind is not None

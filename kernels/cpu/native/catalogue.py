@@ -14,12 +14,13 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from ...ir.dtypes import DType
-from . import band_sums, bilinear, row_sums
+from . import band_sums, bilinear, row_sums, window_sums
 from .bilinear import note
 from .jpeg_headers import jpeg_frames
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
 from .vectors import F32, I32, ask_to_write
+from .window_sums import add_scaled, turn_line
 
 __all__ = ["as_f32", "ask_to_write", "external", "helper", "note", "stepped"]
 
@@ -41,7 +42,8 @@ _FLOATS = {"origin", "scale", "stretch", "fill"}  # all other arguments are addr
 def helper(name: str) -> tuple[Any, Any]:
     """A function by its name (`sum_rows_u8`, `bilinear_u8_3_run`, …) and its type."""
     kind, *rest = name.split("_")
-    plain = {f.__name__: f for f in (fill_taps, pad_row, fill_steps, jpeg_frames)}
+    own = (fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, turn_line)
+    plain = {f.__name__: f for f in own}
     function: Any
     if name in plain:
         function = plain[name]
@@ -51,6 +53,12 @@ def helper(name: str) -> tuple[Any, Any]:
         function = band_sums.sum_band(DType.parse(rest[1]), int(rest[2]))
     elif name.startswith("sum_rows"):
         function = row_sums.sum_rows(DType.parse(rest[1]), "ring" in rest)
+    elif name.startswith("sum_taps"):
+        function = window_sums.sum_taps("fma" in rest)
+    elif name.startswith("widen_row"):
+        function = window_sums.widen_row(DType.parse(rest[1]), int(rest[2]))
+    elif name.startswith("pad_edges"):
+        function = window_sums.pad_edges("_".join(rest[1:]))
     elif kind == "bilinear":
         parts = (DType.parse(rest[0]), int(rest[1]), "fill" in rest, "run" in rest)
         function = bilinear.make_bilinear(*parts)
