@@ -260,6 +260,21 @@ def warp(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     )
 
 
+def blur(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    if v[i].layout not in ("HWC", "CHW") or v[i].dtype == ndd.bool:
+        return "", None
+    sigmas = [np.float32((1 + draw(9)) / 4) for _ in range(v[i].batch_size)]
+    if draw(3):
+        return f"gaussian_blur v{i} {sigmas}", lambda v: ndd.gaussian_blur(
+            v[i], sigma=ndd.batch(sigmas)
+        )
+    kernel = np.array([[1, -2, 0.5], [0.25, 3, -1]], np.float32)
+    border = ("reflect_101", "reflect_1001", "clamp", "wrap", "constant")[draw(5)]
+    if not _is_image(v[i]):
+        return "", None
+    return f"filter v{i} {border}", lambda v: ndd.filter(v[i], kernel, border=border)
+
+
 def through_memory(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     which = draw(3)
     if which == 0:
@@ -276,4 +291,5 @@ STEPS = (
     add_number, multiply, subtract_from, combine, combine, compare, limit, transcend, cast, cast,
     scale_samples, shift_last_axis, flip, flip, crop, cut, cut, pad, transpose, join, colour, colour,
     normalise, erase, through_memory, resize, resize, warp,
+    blur, blur,
 )  # fmt: skip

@@ -24,6 +24,6 @@ from ..kinds.view import (
 
 __all__ = [
     "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "flip", "host",
-    "index_axes", "merge", "neighbourhood", "part", "permute", "pointwise", "relabel", "resample", "transfer",
-    "view", "window",
+    "index_axes", "merge", "neighbourhood", "part", "permute", "pointwise", "relabel", "resample",
+    "transfer", "view", "window",
 ]  # fmt: skip

@@ -141,7 +141,8 @@ class Neighbourhood(Kind):
             return 0
         period = {"reflect_101": 2 * n - 2, "reflect_1001": 2 * n, "wrap": n}[self.border]
         period = np.maximum(period, 1)
-        return -(-before // period) * period
+        bias: Array = -(-before // period) * period
+        return bias
 
     def region(
         self, binder: Binder, root: Node, position: int, terms: Terms, k: int

@@ -215,8 +215,13 @@ def _scattered(expr: Expr) -> frozenset[int]:
 
 @memoized(4096)
 def _is_local(expr: Expr) -> bool:
-    """Whether a body only reads elements of its inputs, wherever it is asked for."""
-    return not any(e.op in ("index", "lookup", "extent", *ELSEWHERE) for e in ex.walk([expr]))
+    """Whether a body only reads elements of its inputs, wherever it is asked for, and numbers."""
+    for e in ex.walk([expr]):
+        if e.op in ("index", "extent", *ELSEWHERE):
+            return False
+        if e.op == "lookup" and e.args[0].op != "const":
+            return False
+    return True
 
 
 @memoized(4096)

@@ -98,7 +98,11 @@ def _needs_memory(draft: Draft, p: int, left: int) -> int | None:
         if again is None:
             return start if kind.stores_its_users else p
         left -= again
-        varying = [i for i in draft.inputs[p] if draft.node(i).rank]
+        varying = [
+            i
+            for k, i in enumerate(draft.inputs[p])
+            if draft.node(i).rank and kind.reads(k) is not Reads.TABLE
+        ]
         pending = [i for i in varying if i not in draft.keep]
         if left < 0 or len(varying) > 1:
             return start

@@ -83,7 +83,9 @@ class WindowLines(CpuCore):
         slots = one
         for k in range(last):
             ring = reach(k)
-            slots = slots * (ring if core.border == "wrap" else np.minimum(ring, numbers(("win_in", k))))
+            slots = slots * (
+                ring if core.border == "wrap" else np.minimum(ring, numbers(("win_in", k)))
+            )
         slots = slots + 1
         kept = raw if core.parts == 0 else turned
         layers = turned * np.max(counts(0), axis=0) if last == 2 and core.parts else 0 * one
@@ -177,7 +179,8 @@ class WindowLines(CpuCore):
         for k in self.rows:
             place = f"win_step_{k} * {self._o(k)} + win_at_{k}"
             yield f"at_{k} = min(max({place}, 0), win_n_{k} - 1) + win_bias_{k}"
-        yield from self._over_rows(self._keep, {k: (f"before_{k}", f"reach_{k}") for k in self.rows})
+        spans = {k: (f"before_{k}", f"reach_{k}") for k in self.rows}
+        yield from self._over_rows(self._keep, spans)
         yield "to = line if is_straight else turned"
         if self.is_direct:
             yield from self._direct()
@@ -251,10 +254,10 @@ class WindowLines(CpuCore):
         base = self.writer.fresh("b")
         yield f"{base} = {row}"
         yield from self._values(base)
-        edges = f"{self.channels}, pitch, origin, begin, low, high, end, win_in_{self.last}, outside"
+        where = f"pitch, origin, begin, low, high, end, win_in_{self.last}, outside"
         pad = self._call(f"pad_edges_{self.core.border}")
         yield "if (begin < low) | (high < end):"
-        yield f"    {pad}({base}, {edges})"
+        yield f"    {pad}({base}, {self.channels}, {where})"
         yield from self._across(slot)
 
     def _across(self, slot: str) -> Iterator[str]:
@@ -344,37 +347,42 @@ class WindowLines(CpuCore):
 
     def _values(self, to: str) -> Iterator[str]:
         """The columns from `low` to `high` of a row, in planes."""
-        at = f"{to} + (low - origin) * 4"
-        load = self._plain_load()
-        access = None if load is None else self.spec.loads[load.attr]
-        tail = () if access is None else access.strides[self.spec.rank + self.last :]
-        lanes, bits = self.channels, 0 if access is None else access.dtype.bytes
-        if load is not None and access is not None and tail == ((lanes, 1) if lanes > 1 else (1,)):
+        at, lanes, slot = f"{to} + (low - origin) * 4", self.channels, self._plain_load()
+        if slot is None:
+            yield from self._each_value(to)
+            return
+        access = self.spec.loads[slot]
+        tail: tuple[int | None, ...] = access.strides[self.spec.rank + self.last :]
+        if tail == ((lanes, 1) if lanes > 1 else (1,)):
             helper = self._call(f"widen_row_{access.dtype}_{lanes}")
-            source = f"in_{load.attr} + ({self._offset_of(load.attr, 'low')}) * {bits}"
+            source = f"in_{slot} + ({self._offset_of(slot, 'low')}) * {access.dtype.bytes}"
             yield f"{helper}({source}, high - low, {at}, pitch)"
-        elif load is not None and access is not None and tail[0] == 1:
+        elif tail[:1] == (1,):
             helper, lane = self._call(f"widen_row_{access.dtype}_1"), self.writer.fresh("c")
-            source = f"in_{load.attr} + ({self._offset_of(load.attr, 'low', lane)}) * {bits}"
+            source = f"in_{slot} + ({self._offset_of(slot, 'low', lane)}) * {access.dtype.bytes}"
             yield f"for {lane} in range({lanes}):"
             yield f"    {helper}({source}, high - low, {at} + {lane} * pitch * 4, pitch)"
         else:
-            e = self.writer.fresh("e")
-            yield f"for {e} in range(low, high):"
-            for lane in range(lanes):
-                lines, value = self._tap(e, str(lane))
-                place = f"{e} - origin + {lane} * pitch"
-                yield from indented([*lines, f"store_f32_7({to}, {place}, {value})"])
+            yield from self._each_value(to)
 
-    def _plain_load(self) -> Expr | None:
-        """The load that a tap is, if it is no more than that."""
+    def _each_value(self, to: str) -> Iterator[str]:
+        column = self.writer.fresh("e")
+        yield f"for {column} in range(low, high):"
+        for lane in range(self.channels):
+            lines, value = self._tap(column, str(lane))
+            place = f"{column} - origin + {lane} * pitch"
+            yield from indented([*lines, f"store_f32_7({to}, {place}, {value})"])
+
+    def _plain_load(self) -> int | None:
+        """The operand that a tap is, if it is no more than that."""
         e = self.value
         while e.op == "cast" and e.dtype is dt.float32:
             e = e.args[0]
         if e.op != "load" or not self._is_tapped(e.attr):
             return None
-        access = self.spec.loads[e.attr]
-        return e if access.dtype in _WIDENED and not access.guarded else None
+        slot: int = e.attr
+        access = self.spec.loads[slot]
+        return slot if access.dtype in _WIDENED and not access.guarded else None
 
     def _is_tapped(self, slot: int) -> bool:
         return len(self.spec.loads[slot].strides) > self.spec.rank + self.last

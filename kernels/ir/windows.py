@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .core import Array, Column, Core
 from .expr import cost
 
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from ..gpu.cores import GpuCore
     from .spec import KernelSpec
 
-# What is read outside of n elements a b c d: reflect_101 … c b [a b c d] c b …, reflect_1001
-# … b a [a b c d] d c …, clamp … a a [a b c d] d d …, wrap … c d [a b c d] a b …, constant: a number.
+# What is read outside of the elements a b c d. reflect_101: c b [a b c d] c b; reflect_1001:
+# b a [a b c d] d c; clamp: a a [a b c d] d d; wrap: c d [a b c d] a b; constant: a number.
 BORDERS = ("reflect_101", "reflect_1001", "clamp", "wrap", "constant")
 
 # Finding the element of a tap: arithmetic in `_place` of gpu/windows.py.
@@ -58,11 +60,11 @@ class WindowSum(Core):
         return found | {("win_scale", p): "f32" for p in parts if self.is_scaled}
 
     def operations(self, spec: KernelSpec, table: Array) -> Array:
-        found = 0
+        taps = np.zeros(len(table), np.int64)
         for p in range(max(self.parts, 1)):
-            taps = [spec.columns["win_count", p, k] for k in range(len(self.axes))]
-            found = found + table[:, taps].prod(axis=1)
-        return found * (self.lanes * (cost(self.value) + 2) + TAP_OPERATIONS)  # type: ignore[return-value]
+            counts = [spec.columns["win_count", p, k] for k in range(len(self.axes))]
+            taps += table[:, counts].prod(axis=1)
+        return taps * (self.lanes * (cost(self.value) + 2) + TAP_OPERATIONS)
 
     def cpu_renderer(self) -> type[CpuCore]:
         from ..cpu.windows import WindowLines

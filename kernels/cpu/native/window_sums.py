@@ -179,16 +179,7 @@ def pad_edges(border: str) -> Any:
     """Fill in what a row has outside of an image n wide: from `begin` to `low` and from `high` to
     `end`. The row begins with position `origin`."""
     if border == "constant":
-
-        def pad_edges(row, lanes, pitch, origin, begin, low, high, end, n, fill):  # type: ignore[no-untyped-def]
-            for lane in range(lanes):
-                plane = lane * pitch - origin
-                for v in range(begin, low):
-                    _put_f32(row, plane + v, fill)
-                for v in range(high, end):
-                    _put_f32(row, plane + v, fill)
-
-        return pad_edges
+        return _fill_edges
     place = _PLACES[border]
 
     def pad_edges(row, lanes, pitch, origin, begin, low, high, end, n, fill):  # type: ignore[no-untyped-def]
@@ -200,6 +191,15 @@ def pad_edges(border: str) -> Any:
                 _put_f32(row, plane + v, _get_f32(row, plane + place(v, n)))
 
     return pad_edges
+
+
+def _fill_edges(row, lanes, pitch, origin, begin, low, high, end, n, fill):  # type: ignore[no-untyped-def]
+    for lane in range(lanes):
+        plane = lane * pitch - origin
+        for v in range(begin, low):
+            _put_f32(row, plane + v, fill)
+        for v in range(high, end):
+            _put_f32(row, plane + v, fill)
 
 
 def turn_line(src, pitch, to, room, lanes, n, step, first, columns):  # type: ignore[no-untyped-def]

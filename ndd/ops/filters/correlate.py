@@ -73,8 +73,8 @@ def filter(
     if border == "constant":
         zero = rows_node(np.zeros((1, 1), np.float32), x)
         fill = zero if fill_value is None else beside(_floats(fill_value), x)
-    starts = np.zeros_like(counts)
-    windows = Windows(*(a[:, None, :] for a in (counts, anchors, starts)))
+    counts = np.broadcast_to(counts, anchors.shape)
+    windows = Windows(*(a[:, None, :] for a in (counts, anchors, np.zeros_like(counts))))
     y = build.neighbourhood("filter", x, axes, shapes, border, weights, windows, 0, fill)
     return converted("filter", y, dtype, "even")
 
