@@ -90,6 +90,10 @@ class Kind:
         """Of computing an element at a position that another kind asks for; None if impossible."""
         return None
 
+    def cost_in_rows(self) -> int | None:
+        """Of computing an element of a row, for a kind that `keeps_rows`; None if impossible."""
+        return self.cost_anywhere()
+
     @property
     def stores_its_users(self) -> bool:
         """If it must be stored to be read anywhere: whether cheap work on it is stored with it."""

@@ -51,6 +51,9 @@ class Pointwise(Kind):
     def cost_anywhere(self) -> int | None:
         return _cost(self.expr) if _is_local(self.expr) else None
 
+    def cost_in_rows(self) -> int | None:
+        return _cost(self.expr) if _is_in_place(self.expr) else None
+
     @property
     def stores_its_users(self) -> bool:
         return True
@@ -215,13 +218,14 @@ def _scattered(expr: Expr) -> frozenset[int]:
 
 @memoized(4096)
 def _is_local(expr: Expr) -> bool:
-    """Whether a body only reads elements of its inputs, wherever it is asked for, and numbers."""
-    for e in ex.walk([expr]):
-        if e.op in ("index", "extent", *ELSEWHERE):
-            return False
-        if e.op == "lookup" and e.args[0].op != "const":
-            return False
-    return True
+    """Whether a body only reads elements of its inputs, wherever it is asked for."""
+    return not any(e.op in ("index", "lookup", "extent", *ELSEWHERE) for e in ex.walk([expr]))
+
+
+@memoized(4096)
+def _is_in_place(expr: Expr) -> bool:
+    """Whether a body reads its inputs at the position that it is asked for, or as tables."""
+    return not any(e.op in ELSEWHERE for e in ex.walk([expr]))
 
 
 @memoized(4096)

@@ -82,19 +82,21 @@ def keep_scattered(draft: Draft) -> None:
         for k, i in enumerate(draft.inputs[p]):
             if kind.reads(k) is Reads.SCATTERED:
                 once = kind.keeps_rows and draft.node(p).device is None
-                held = _needs_memory(draft, i, DEAR if once else TAP_COST)
+                held = _needs_memory(draft, i, once)
                 if held is not None:
                     draft.keep.setdefault(held, f"{draft.node(p).op} reads it at several positions")
 
 
-def _needs_memory(draft: Draft, p: int, left: int) -> int | None:
-    """The value to store so that `p` can be read anywhere; None if there is no need, because what
-    is computed where it is read costs no more than `left`."""
-    start = p
+def _needs_memory(draft: Draft, p: int, once: bool) -> int | None:
+    """The value to store so that `p` can be read anywhere; None if there is no need.
+
+    `once`: what is computed where it is read is computed once for all its readers, row by row.
+    """
+    start, left = p, DEAR if once else TAP_COST
     while p not in draft.keep:
         kind = draft.kind(p)
         assert kind is not None
-        again = kind.cost_anywhere()
+        again = kind.cost_in_rows() if once else kind.cost_anywhere()
         if again is None:
             return start if kind.stores_its_users else p
         left -= again

@@ -396,8 +396,19 @@ class WindowLines(CpuCore):
             text = None
             if x.op == "load":
                 text = f"load_{x.dtype}(in_{x.attr}, {self._offset_of(x.attr, e, lane)})"
+            elif x.op == "index":
+                text = self._index(x.attr, e, lane)
             lines.append(self.writer.assign(x, text))
         return lines, self.writer.ref(self.value)
+
+    def _index(self, slot: int, column: str, lane: str) -> str:
+        """A position that a body asks for, of the element at hand."""
+        index, rank = self.spec.indices[slot], self.spec.rank
+        own = [*(self.places[k] for k in self.rows), column, lane]
+        o = "0"
+        if index.axis is not None:
+            o = f"o_{index.axis}" if index.axis < rank else own[index.axis - rank]
+        return f"i32({o})" if index.identity else f"i32(step_{slot} * {o} + offset_{slot})"
 
     def _offset_of(self, slot: int, column: str, lane: str = "0") -> str:
         """Where an operand has the element of a row, at the places of the row that is at hand."""

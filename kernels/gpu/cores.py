@@ -57,8 +57,6 @@ class GpuCore(ABC):
                 pointer = writer.pointer("in", e.attr, access, (), True, at)
                 loaded = f"tl.load({pointer}, mask=inside, other=0)"
                 lines.append(f"{name} = {loaded}" + (" != 0" if e.dtype.name == "bool" else ""))
-            elif e.op == "lookup":  # of a number: its place is a constant
-                lines.append(f"{name} = tl.load(in_{e.attr} + {writer.typed(e.args[0])})")
             else:
                 writer.names[e] = name
                 lines += writer.assign(e, masked=True)
