@@ -125,7 +125,7 @@ class Neighbourhood(Kind):
             before = windows.anchor[:, :, k].max(axis=1)
             for name, number in (
                 ("step", step), ("at", at), ("n", node.shapes.rows[:, axis]), ("in", n),
-                ("bias", self._bias(n, before)),
+                ("bias", self._bias(n, before)), ("ring", self._ring(n, windows, k)),
             ):  # fmt: skip
                 rows[:, place[f"win_{name}", k]] = number
             for p in range(max(self.parts, 1)):
@@ -143,6 +143,13 @@ class Neighbourhood(Kind):
         period = np.maximum(period, 1)
         bias: Array = -(-before // period) * period
         return bias
+
+    def _ring(self, n: Array, windows: Windows, k: int) -> Array:
+        """How many rows have to be kept at the same time, rounded up to a power of two."""
+        anchor = windows.anchor[:, :, k]
+        reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1)
+        rows = reach if self.border == "wrap" else np.minimum(reach, n)
+        return 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
 
     def region(
         self, binder: Binder, root: Node, position: int, terms: Terms, k: int

@@ -77,19 +77,14 @@ class WindowLines(CpuCore):
         axis = core.axes[last]
         one = np.ones_like(reach(last))
         n = one if axis is None else numbers(("n", axis))
-        wide = np.minimum(np.abs(numbers(("win_step", last))) * (n - 1), numbers(("win_n", last)))
-        line, turned = (4 * core.lanes * _in_groups(width) for width in (n, wide + 1))
-        raw = 4 * core.lanes * (numbers(("win_in", last)) + reach(last) + GROUP)
+        row = numbers(("win_in", last)) + reach(last) + GROUP
+        line, raw = (4 * core.lanes * width for width in (np.maximum(row, n), row))
         slots = one
         for k in range(last):
-            ring = reach(k)
-            slots = slots * (
-                ring if core.border == "wrap" else np.minimum(ring, numbers(("win_in", k)))
-            )
+            slots = slots * numbers(("win_ring", k))
         slots = slots + 1
-        kept = raw if core.parts == 0 else turned
-        layers = turned * np.max(counts(0), axis=0) if last == 2 and core.parts else 0 * one
-        areas = [line, turned, turned, raw, 8 * slots, layers, *[slots * kept for _ in parts]]
+        layers = raw * np.max(counts(0), axis=0) if last == 2 and core.parts else 0 * one
+        areas = [line, raw, raw, raw, 8 * slots, layers, *[slots * raw for _ in parts]]
         for p in range(core.parts):
             along = [numbers(("win_count", p, k)) for k in range(last + 1)]
             areas += [8 * along[-1], 8 * (along[-2] if last else one), 8 * along[0]]
@@ -124,8 +119,7 @@ class WindowLines(CpuCore):
             yield f"reach_{k} = before_{k} + {_largest(after)}"
             if k < last:
                 yield f"around_{k} = max({period(core.border, f'win_in_{k}')}, 1)"
-                ring = f"reach_{k}" if core.border == "wrap" else f"min(reach_{k}, win_in_{k})"
-                yield f"ring_of_{k} = {ring}"
+                yield f"last_of_{k} = win_ring_{k} - 1"
         # columns of the result that are needed, and what they need of a row
         n = self._n(last)
         yield f"from_0 = min(max(win_at_{last}, 0), win_n_{last} - 1)"
@@ -138,11 +132,12 @@ class WindowLines(CpuCore):
         yield from self._span(f"win_in_{last}")
         yield "origin = min(begin, low)"
         yield "pitch = max(end, high) - origin"
-        yield f"room = {_in_groups_text(n)}"
-        yield f"wide = {_in_groups_text('columns')}"
+        yield f"room = max(pitch, {n})"
         yield f"is_straight = (win_step_{last} == 1) & (columns == {n})"
-        yield f"size = {self.channels} * {'pitch' if self.is_direct else 'wide'}"
-        slots = " * ".join(f"ring_of_{k}" for k in self.rows) or "1"
+        # planes are summed up in one go, with what lies between them, in groups of eight
+        yield f"size = max({self.channels} * pitch, {GROUP})"
+        yield f"used = {self.channels - 1} * pitch + columns"
+        slots = " * ".join(f"win_ring_{k}" for k in self.rows) or "1"
         yield f"slots = {slots}"
         yield "for slot in range(slots):"
         yield "    put_i64(kept, slot, -1)"
@@ -191,7 +186,7 @@ class WindowLines(CpuCore):
         turn = self._call("turn_line")
         last = self.last
         given = f"{self._n(last)}, win_step_{last}, win_at_{last} - lowest, columns"
-        yield f"    {turn}(turned, wide, line, room, {self.channels}, {given})"
+        yield f"    {turn}(turned, pitch, line, room, {self.channels}, {given})"
 
     def _over_rows(
         self, body: Callable[[str, str], Iterable[str]], spans: dict[int, tuple[str, str]]
@@ -215,8 +210,8 @@ class WindowLines(CpuCore):
             if border == "constant":
                 missing.append(f"(({v} < 0) | ({v} >= win_in_{k}))")
             number = own if number == "0" else f"({number} * {extent} + {own})"
-            ring = f"{own} % ring_of_{k}"
-            slot = ring if slot == "0" else f"({slot}) * ring_of_{k} + {ring}"
+            ring = f"({own} & last_of_{k})"
+            slot = ring if slot == "0" else f"{slot} * win_ring_{k} + {ring}"
         name = self.writer.fresh("slot")
         yield from indented([f"{name} = {slot}"], by)
         if missing:
@@ -231,10 +226,12 @@ class WindowLines(CpuCore):
         if border == "clamp" or border == "constant":
             yield f"{s} = min(max({v}, 0), win_in_{k} - 1)"
             return
-        yield f"{s} = {v} % around_{k}"
+        yield f"{s} = {v} - win_bias_{k}"
+        yield f"if ({s} < 0) | ({s} >= win_in_{k}):"  # a division takes as long as ten additions
+        yield f"    {s} = {v} % around_{k}"
         if border != "wrap":
             mirror = f"around_{k} - {s}" + (" - 1" if border == "reflect_1001" else "")
-            yield f"{s} = min({s}, {mirror})"
+            yield f"    {s} = min({s}, {mirror})"
 
     def _keep(self, slot: str, number: str) -> Iterator[str]:
         """Compute a row unless it is there; `kept` tells which row is in which slot."""
@@ -268,15 +265,12 @@ class WindowLines(CpuCore):
             yield from self._columns(p, f"ring_{p} + {slot} * size * 4")
 
     def _columns(self, p: int, to: str) -> Iterator[str]:
-        lane, k = self.writer.fresh("c"), self.last
-        taps = f"weights + win_start_{p}_{k} * 4, win_count_{p}_{k}, columns"
-        yield f"for {lane} in range({self.channels}):"
-        where = f"{to} + {lane} * wide * 4"
-        yield f"    {self._call('sum_taps')}(across_{p}, {lane} * pitch, {taps}, {where})"
+        taps = f"weights + win_start_{p}_{self.last} * 4, win_count_{p}_{self.last}, used"
+        yield f"{self._call('sum_taps')}(across_{p}, 0, {taps}, {to})"
 
     def _direct(self) -> Iterator[str]:
         """A window that spans all dimensions: a sum of rows, shifted against each other."""
-        k, tap, column, lane = self.last, *(self.writer.fresh(stem) for stem in ("t", "t", "c"))
+        k, tap, column = self.last, *(self.writer.fresh(stem) for stem in "tc")
         yield f"{tap} = 0"
 
         def body(slot: str, number: str) -> Iterator[str]:
@@ -286,9 +280,8 @@ class WindowLines(CpuCore):
             yield f"    {tap} += 1"
 
         yield from self._over_rows(body, self._window(0))
-        yield f"for {lane} in range({self.channels}):"
-        sums = f"{self._call('sum_taps_fma')}(taps, {lane} * pitch, weights + win_start_0_0 * 4"
-        yield f"    {sums}, {tap}, columns, to + {lane} * wide * 4)"
+        sums = self._call("sum_taps_fma")
+        yield f"{sums}(taps, 0, weights + win_start_0_0 * 4, {tap}, used, to)"
 
     def _window(self, p: int) -> dict[int, tuple[str, str]]:
         return {k: (f"win_anchor_{p}_{k}", f"win_count_{p}_{k}") for k in self.rows}
@@ -303,8 +296,8 @@ class WindowLines(CpuCore):
         else:
             yield from self._layers(p, target)
         if self.core.is_scaled:
-            add, count = self._call("add_scaled"), f"{self.channels} * wide"
-            yield f"{add}(to, part, {count}, {int(p > 0)}, as_f32(win_scale_{p}))"
+            scale = f"as_f32(win_scale_{p})"
+            yield f"{self._call('add_scaled')}(to, part, used, {int(p > 0)}, {scale})"
 
     def _down(self, p: int, spans: dict[int, tuple[str, str]], to: str) -> Iterator[str]:
         """The sum of kept rows along the dimension before the last."""
@@ -316,7 +309,7 @@ class WindowLines(CpuCore):
             yield f"{tap} += 1"
 
         yield from self._over_rows(body, spans)
-        taps = f"weights + win_start_{p}_{k} * 4, win_count_{p}_{k}, size"
+        taps = f"weights + win_start_{p}_{k} * 4, win_count_{p}_{k}, used"
         yield f"{self._call('sum_taps')}(down_{p}, 0, {taps}, {to})"
 
     def _layers(self, p: int, to: str) -> Iterator[str]:
@@ -328,7 +321,7 @@ class WindowLines(CpuCore):
         spans = {0: (f"(win_anchor_{p}_0 - {t})", "1"), 1: window[1]}
         yield from indented(self._down(p, spans, layer))
         yield f"    put_i64(deep_{p}, {t}, {layer})"
-        taps = f"weights + win_start_{p}_0 * 4, win_count_{p}_0, size"
+        taps = f"weights + win_start_{p}_0 * 4, win_count_{p}_0, used"
         yield f"{self._call('sum_taps')}(deep_{p}, 0, {taps}, {to})"
 
     def _call(self, helper: str) -> str:
@@ -429,11 +422,3 @@ def _core(spec: KernelSpec) -> WindowSum:
 
 def _largest(values: list[str]) -> str:
     return values[0] if len(values) == 1 else f"max({', '.join(values)})"
-
-
-def _in_groups(n: Array) -> Array:
-    return -(-n // GROUP) * GROUP
-
-
-def _in_groups_text(n: str) -> str:
-    return f"({n} + {GROUP - 1}) // {GROUP} * {GROUP}"

@@ -40,7 +40,8 @@ def period(border: str, n: str) -> str:
 class WindowSum(Core):
     """See above. Position p of the result reads elements p - anchor … p - anchor + count - 1.
 
-    The kernel adds `bias`, a multiple of the period, so that no position is negative.
+    The kernel adds `bias`, a multiple of the period, so that no position is negative. A CPU keeps
+    `ring` rows along a dimension, a power of two.
     """
 
     border: str = "reflect_101"
@@ -54,7 +55,7 @@ class WindowSum(Core):
         found: dict[Column, str] = {}
         for k in dims:
             found |= {("win_step", k): "index", ("win_at", k): "index"}
-            found |= {(f"win_{what}", k): "i32" for what in ("n", "in", "bias")}
+            found |= {(f"win_{what}", k): "i32" for what in ("n", "in", "bias", "ring")}
             for p in parts:
                 found |= {(f"win_{what}", p, k): "i32" for what in ("count", "anchor", "start")}
         return found | {("win_scale", p): "f32" for p in parts if self.is_scaled}

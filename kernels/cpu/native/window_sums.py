@@ -25,6 +25,7 @@ from .vectors import (  # fmt: skip
     make_widen,
     shuffled,
     splat,
+    whole_blocks,
     widened,
 )
 
@@ -72,16 +73,16 @@ def _make_add_taps(is_fused: bool) -> Any:
                     to = builder.bitcast(out, FLOATS.as_pointer())
                     builder.store(builder.load(place), to).align = 4
 
-            size = I64(_VECTORS * GROUP)
-            blocks = builder.sdiv(n, size)
-            with cgutils.for_range(builder, blocks) as loop:
-                block(builder.mul(loop.index, size), _VECTORS)
-            done = builder.mul(blocks, size)
-            rest = builder.sdiv(builder.add(builder.sub(n, done), I64(GROUP - 1)), I64(GROUP))
-            last = builder.sub(n, I64(GROUP))
-            with cgutils.for_range(builder, rest) as loop:
-                at = builder.add(done, builder.mul(loop.index, I64(GROUP)))
-                block(builder.select(builder.icmp_signed("<", at, last), at, last), 1)
+            def blocks(vectors: int) -> None:
+                """Blocks that cover n, which is no less than one; the last overlaps another."""
+                whole_blocks(builder, n, vectors * GROUP, lambda at: block(at, vectors))
+
+            few = builder.icmp_signed("<", n, I64(_VECTORS * GROUP))
+            with builder.if_else(few) as (if_few, if_many):
+                with if_few:
+                    blocks(1)
+                with if_many:
+                    blocks(_VECTORS)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), codegen
