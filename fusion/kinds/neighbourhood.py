@@ -145,9 +145,9 @@ class Neighbourhood(Kind):
         return bias
 
     def _ring(self, n: Array, windows: Windows, k: int) -> Array:
-        """How many rows have to be kept at the same time, rounded up to a power of two."""
+        """How many rows have to be kept for two lines, rounded up to a power of two."""
         anchor = windows.anchor[:, :, k]
-        reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1)
+        reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1) + 1
         rows = reach if self.border == "wrap" else np.minimum(reach, n)
         return 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
 

@@ -27,6 +27,7 @@ from .native.block_sizes import GROUP
 if TYPE_CHECKING:
     from .render import Writer
 
+LINE = 2 * GROUP  # floats in a line of the cache: rows of a ring begin with one
 # Types whose rows are widened by a function of their own, all others by a loop in the kernel.
 _WIDENED = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.int32, dt.float32, dt.float64)
 
@@ -45,6 +46,9 @@ class WindowLines(CpuCore):
         self.channels = core.lanes
         self.parts = range(max(core.parts, 1))
         self.is_direct = core.parts == 0
+        # Two lines that follow each other read nearly the same rows, so they are made together
+        # (a blur of 7 × 7 of 400 × 500 pixels: PAIRED_MS instead of SINGLE_MS ms).
+        self.in_pairs = self.last == 1 and not core.is_scaled
 
     @property
     def line_depth(self) -> int:
@@ -77,19 +81,20 @@ class WindowLines(CpuCore):
         axis = core.axes[last]
         one = np.ones_like(reach(last))
         n = one if axis is None else numbers(("n", axis))
-        row = numbers(("win_in", last)) + reach(last) + GROUP
-        line, raw = (4 * core.lanes * width for width in (np.maximum(row, n), row))
+        row = numbers(("win_in", last)) + reach(last) + LINE
+        line, raw = (4 * core.lanes * width for width in (np.maximum(row, n + LINE), row))
         slots = one
         for k in range(last):
             slots = slots * numbers(("win_ring", k))
         slots = slots + 1
         layers = raw * np.max(counts(0), axis=0) if last == 2 and core.parts else 0 * one
-        areas = [line, raw, raw, raw, 8 * slots, layers, *[slots * raw for _ in parts]]
+        areas = [2 * line, 2 * raw, raw, raw, 8 * slots, layers, *[slots * raw for _ in parts]]
         for p in range(core.parts):
             along = [numbers(("win_count", p, k)) for k in range(last + 1)]
-            areas += [8 * along[-1], 8 * (along[-2] if last else one), 8 * along[0]]
+            areas += [8 * along[-1], 8 * (along[-2] + 1 if last else one), 8 * along[0]]
         if not core.parts:
-            areas.append(8 * np.prod([counts(k)[0] for k in range(last + 1)], axis=0))
+            sizes = [counts(k)[0] for k in range(last + 1)]
+            areas.append(8 * (np.prod(sizes, axis=0) + sizes[-1]))
         return areas
 
     # -- once per sample -----------------------------------------------------------------------
@@ -135,10 +140,12 @@ class WindowLines(CpuCore):
         yield f"room = max(pitch, {n})"
         yield f"is_straight = (win_step_{last} == 1) & (columns == {n})"
         # planes are summed up in one go, with what lies between them, in groups of eight
-        yield f"size = max({self.channels} * pitch, {GROUP})"
+        yield f"size = {_in_lines(f'{self.channels} * pitch')}"
+        yield f"line_0, line_1 = line, line + {_in_lines(f'{self.channels} * room')} * 4"
         yield f"used = {self.channels - 1} * pitch + columns"
         slots = " * ".join(f"win_ring_{k}" for k in self.rows) or "1"
         yield f"slots = {slots}"
+        yield "made = -1"  # which line is in the second place
         yield "for slot in range(slots):"
         yield "    put_i64(kept, slot, -1)"
         for p in range(core.parts):
@@ -174,19 +181,57 @@ class WindowLines(CpuCore):
         for k in self.rows:
             place = f"win_step_{k} * {self._o(k)} + win_at_{k}"
             yield f"at_{k} = min(max({place}, 0), win_n_{k} - 1) + win_bias_{k}"
+        if not self.in_pairs:
+            yield "more = 0"
+            yield from self._line()
+            return
+        yield f"number = {self._outer_number()} * {self._n(0)} + {self._o(0)}"
+        yield "if number == made:"
+        yield "    line = line_1"
+        yield "else:"
+        yield "    line = line_0"
+        yield f"    more = i64(has_next(win_step_0, win_at_0, {self._o(0)}, {self._n(0)}, win_n_0))"
+        self.writer.imports.add("has_next")
+        yield "    if more:"
+        yield "        made = number + 1"
+        yield "        at_0 += min(win_step_0, 0)"
+        yield from indented(self._line())
+
+    def _line(self) -> Iterator[str]:
+        """The line at hand and, if `more`, the next one."""
         spans = {k: (f"before_{k}", f"reach_{k}") for k in self.rows}
+        if self.in_pairs:
+            spans[0] = "before_0", "reach_0 + more"
         yield from self._over_rows(self._keep, spans)
         yield "to = line if is_straight else turned"
+        if self.in_pairs:
+            yield "to_1 = line_1 if is_straight else turned + size * 4"
         if self.is_direct:
             yield from self._direct()
         else:
             for p in self.parts:
                 yield from self._part(p)
         yield "if not is_straight:"
-        turn = self._call("turn_line")
-        last = self.last
+        turn, last = self._call("turn_line"), self.last
         given = f"{self._n(last)}, win_step_{last}, win_at_{last} - lowest, columns"
         yield f"    {turn}(turned, pitch, line, room, {self.channels}, {given})"
+        if self.in_pairs:
+            yield "    if more:"
+            yield f"        {turn}(to_1, pitch, line_1, room, {self.channels}, {given})"
+
+    def _sum_rows(self, taps: str, weights: str, count: str, by: str, to: str) -> Iterator[str]:
+        """The weighted sum of a list of rows; `by`: how much further on the next line begins."""
+        helper = self._call("sum_taps_fma" if self.is_direct else "sum_taps")
+        one = f"{helper}({taps}, 0, {weights}, {count}, used, {to})"
+        if not self.in_pairs:
+            yield one
+            return
+        pair = self._call("sum_pair_fma" if self.is_direct else "sum_pair")
+        yield "if more:"
+        yield f"    first, second = ({to}, to_1) if win_step_0 > 0 else (to_1, {to})"
+        yield f"    {pair}({taps}, {weights}, {count}, {by}, used, first, second)"
+        yield "else:"
+        yield f"    {one}"
 
     def _over_rows(
         self, body: Callable[[str, str], Iterable[str]], spans: dict[int, tuple[str, str]]
@@ -279,9 +324,12 @@ class WindowLines(CpuCore):
             yield f"    put_i64(taps, {tap}, {first} + {column} * 4)"
             yield f"    {tap} += 1"
 
-        yield from self._over_rows(body, self._window(0))
-        sums = self._call("sum_taps_fma")
-        yield f"{sums}(taps, 0, weights + win_start_0_0 * 4, {tap}, used, to)"
+        spans = self._window(0)
+        if self.in_pairs:
+            spans[0] = spans[0][0], f"{spans[0][1]} + more"
+        yield from self._over_rows(body, spans)
+        weights, row = "weights + win_start_0_0 * 4", f"win_count_0_{k}"
+        yield from self._sum_rows("taps", weights, f"{tap} - more * {row}", row, "to")
 
     def _window(self, p: int) -> dict[int, tuple[str, str]]:
         return {k: (f"win_anchor_{p}_{k}", f"win_count_{p}_{k}") for k in self.rows}
@@ -292,7 +340,9 @@ class WindowLines(CpuCore):
         if self.last == 0:
             yield from self._columns(p, target)
         elif self.last == 1:
-            yield from self._down(p, self._window(p), target)
+            more = " + more" if self.in_pairs else ""
+            spans = {0: (f"win_anchor_{p}_0", f"win_count_{p}_0{more}")}
+            yield from self._down(p, spans, target)
         else:
             yield from self._layers(p, target)
         if self.core.is_scaled:
@@ -309,8 +359,8 @@ class WindowLines(CpuCore):
             yield f"{tap} += 1"
 
         yield from self._over_rows(body, spans)
-        taps = f"weights + win_start_{p}_{k} * 4, win_count_{p}_{k}, used"
-        yield f"{self._call('sum_taps')}(down_{p}, 0, {taps}, {to})"
+        weights = f"weights + win_start_{p}_{k} * 4"
+        yield from self._sum_rows(f"down_{p}", weights, f"win_count_{p}_{k}", "1", to)
 
     def _layers(self, p: int, to: str) -> Iterator[str]:
         """The sum of sums, of a volume."""
@@ -422,3 +472,7 @@ def _core(spec: KernelSpec) -> WindowSum:
 
 def _largest(values: list[str]) -> str:
     return values[0] if len(values) == 1 else f"max({', '.join(values)})"
+
+
+def _in_lines(n: str) -> str:
+    return f"({n} + {LINE - 1}) // {LINE} * {LINE}"

@@ -20,9 +20,9 @@ from .jpeg_headers import jpeg_frames
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
 from .vectors import F32, I32, ask_to_write
-from .window_sums import add_scaled, turn_line
+from .window_sums import add_scaled, has_next, turn_line
 
-__all__ = ["as_f32", "ask_to_write", "external", "helper", "note", "stepped"]
+__all__ = ["as_f32", "ask_to_write", "external", "has_next", "helper", "note", "stepped"]
 
 
 @intrinsic
@@ -55,6 +55,8 @@ def helper(name: str) -> tuple[Any, Any]:
         function = row_sums.sum_rows(DType.parse(rest[1]), "ring" in rest)
     elif name.startswith("sum_taps"):
         function = window_sums.sum_taps("fma" in rest)
+    elif name.startswith("sum_pair"):
+        function = window_sums.sum_pair("fma" in rest)
     elif name.startswith("widen_row"):
         function = window_sums.widen_row(DType.parse(rest[1]), int(rest[2]))
     elif name.startswith("pad_edges"):

@@ -103,6 +103,103 @@ def sum_taps(is_fused: bool) -> Any:
     return sum_taps
 
 
+def _make_add_pairs(is_fused: bool) -> Any:
+    @intrinsic
+    def add_pairs(
+        typingctx: Any,
+        rows: Any,
+        weights: Any,
+        count: Any,
+        by: Any,
+        n: Any,
+        first: Any,
+        second: Any,
+    ) -> Any:
+        """Two weighted sums of n elements: of `count` rows, and of those that are `by` further on
+        in the list. Rows that are in both are read once. n is at least 8."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            rows, weights, count, by, n, *outs = args
+            rows = builder.inttoptr(rows, I64.as_pointer())
+            weights = builder.inttoptr(weights, F32.as_pointer())
+            outs = [builder.inttoptr(x, F32.as_pointer()) for x in outs]
+            zero = ir.Constant(FLOATS, [-0.0] * GROUP)
+
+            def add(place: Any, weight: Any, value: Any) -> None:
+                total = builder.load(place)
+                if is_fused:
+                    total = builder.call(fma(builder, FLOATS), [weight, value, total])
+                else:
+                    total = builder.fadd(total, builder.fmul(weight, value))
+                builder.store(total, place)
+
+            def block(at: Any, vectors: int) -> None:
+                held = [
+                    [cgutils.alloca_once(builder, FLOATS) for _ in range(vectors)] for _ in outs
+                ]
+                for place in (*held[0], *held[1]):
+                    builder.store(zero, place)
+
+                def taps(begin: Any, end: Any, sums: tuple[int, ...]) -> None:
+                    with cgutils.for_range(builder, builder.sub(end, begin)) as loop:
+                        tap = builder.add(loop.index, begin)
+                        address = builder.load(builder.gep(rows, [tap]))
+                        row = builder.gep(builder.inttoptr(address, F32.as_pointer()), [at])
+                        own = [tap, builder.sub(tap, by)]
+                        factors = {
+                            k: splat(builder, builder.load(builder.gep(weights, [own[k]])), GROUP)
+                            for k in sums
+                        }
+                        for v in range(vectors):
+                            place = builder.gep(row, [I64(v * GROUP)])
+                            value = load_vector(builder, place, FLOATS)
+                            for k in sums:
+                                add(held[k][v], factors[k], value)
+
+                taps(I64(0), by, (0,))
+                taps(by, count, (0, 1))
+                taps(count, builder.add(count, by), (1,))
+                for out, places in zip(outs, held, strict=True):
+                    for v, place in enumerate(places):
+                        to = builder.gep(out, [builder.add(at, I64(v * GROUP))])
+                        to = builder.bitcast(to, FLOATS.as_pointer())
+                        builder.store(builder.load(place), to).align = 4
+
+            def blocks(vectors: int) -> None:
+                whole_blocks(builder, n, vectors * GROUP, lambda at: block(at, vectors))
+
+            few = builder.icmp_signed("<", n, I64(_VECTORS // 2 * GROUP))
+            with builder.if_else(few) as (if_few, if_many):
+                with if_few:
+                    blocks(1)
+                with if_many:
+                    blocks(_VECTORS // 2)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 7), codegen
+
+    return add_pairs
+
+
+def sum_pair(is_fused: bool) -> Any:
+    """Two sums like those of `sum_taps`; a window has at least `by` rows."""
+    add_pairs = _make_add_pairs(is_fused)
+
+    def sum_pair(rows, weights, count, by, n, first, second):  # type: ignore[no-untyped-def]
+        add_pairs(rows, weights, count, by, max(n, GROUP), first, second)
+
+    return sum_pair
+
+
+@njit
+def has_next(step, at, o, n, extent):  # type: ignore[no-untyped-def]
+    """Whether the line after line `o` is that of a neighbouring row, and both exist."""
+    here = step * o + at
+    there = here + step
+    exists = min(here, there) >= 0 and max(here, there) < extent
+    return exists and o + 1 < n and (step == 1 or step == -1)
+
+
 def _make_widen_pixels(dtype: DType, lanes: int) -> Any:
     element = element_type(dtype)
 
