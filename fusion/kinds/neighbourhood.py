@@ -149,7 +149,8 @@ class Neighbourhood(Kind):
         anchor = windows.anchor[:, :, k]
         reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1) + 1
         rows = reach if self.border == "wrap" else np.minimum(reach, n)
-        return 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
+        power: Array = 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
+        return power
 
     def region(
         self, binder: Binder, root: Node, position: int, terms: Terms, k: int

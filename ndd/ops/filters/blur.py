@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ...core.schema import data, geometry, op, static
@@ -37,15 +39,24 @@ def gaussian_blur(
     """
     x, axes = input, spatial_axes(input)
     dtype = result_type(x, dtype)
-    sigmas, sizes = _completed(
-        per_axis("sigma", sigma, len(axes)), per_axis("window_size", window_size, len(axes))
-    )
-    weights, starts = _gaussians(sigmas, sizes)
-    counts = sizes[:, None, :]
-    windows = Windows(counts, counts // 2, np.broadcast_to(starts[:, None, :], counts.shape))
+    sigma = per_axis("sigma", sigma, len(axes)).astype(np.float32)
+    size = per_axis("window_size", window_size, len(axes)).astype(np.int64)
+    weights, windows = _windows(sigma.tobytes(), size.tobytes(), len(axes))
     table = rows_node(weights, x)
     y = build.neighbourhood("gaussian_blur", x, axes, x.shapes, "reflect_101", table, windows)
     return converted("gaussian_blur", y, dtype)
+
+
+@lru_cache(maxsize=256)
+def _windows(sigma: bytes, size: bytes, axes: int) -> tuple[Array, Windows]:
+    """The weights and where they are, for numbers of all samples, as bytes."""
+    sigmas, sizes = _completed(
+        np.frombuffer(sigma, np.float32).reshape(-1, axes),
+        np.frombuffer(size, np.int64).reshape(-1, axes),
+    )
+    weights, starts = _gaussians(sigmas, sizes)
+    counts = sizes[:, None, :]
+    return weights, Windows(counts, counts // 2, np.broadcast_to(starts[:, None, :], counts.shape))
 
 
 def _completed(sigma: Array, size: Array) -> tuple[Array, Array]:
@@ -53,7 +64,6 @@ def _completed(sigma: Array, size: Array) -> tuple[Array, Array]:
     in float32, as upstream has it."""
     count = max(len(sigma), len(size))
     sigma, size = (np.broadcast_to(a, (count, a.shape[1])) for a in (sigma, size))
-    sigma, size = sigma.astype(np.float32), size.astype(np.int64)
     refuse(~((sigma >= 0) & (sigma < np.inf)), "`sigma` must be finite and not negative, got {}",
            sigma)  # fmt: skip
     refuse(size < 0, "`window_size` must not be negative, got {}", size)
