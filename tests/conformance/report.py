@@ -37,6 +37,8 @@ one type of result in `tests/conformance`: how many values were compared, how ma
 - Positions of affine warps are the running float32 sums that upstream makes of them, drift included. On noise, 1e-5 of the
   bytes of `warp_affine` are off by one (whatever the size, up to 1000×1500), and up to 0.4 % of those of `rotate`,
   whose matrix differs in the last place.
+- Blurs and second derivatives have upstream's bits: sums are taken along the last axis first, tap by tap. Results of `filter`
+  are sums with fma in the order of the weights; upstream's (OpenCV) differ in the last place, and integers where that decides.
 - Where upstream is wrong, nothing is compared; see [differences.md](differences.md).
 
 """
