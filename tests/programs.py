@@ -50,8 +50,9 @@ def run(program: Program, device: str = "cpu") -> list[list[Any]]:
     return [arrays(values[i]) for i in reversed(program.read)]
 
 
-def make(draw: Draw, length: int) -> Program:
-    """A program of so many calls."""
+def make(draw: Draw, length: int, steps: Any = None) -> Program:
+    """A program of so many calls, of all kinds unless some are given."""
+    steps = steps or STEPS
     count = 1 + draw(4)
     shapes = [(1 + draw(8), 1 + draw(8), 3) for _ in range(count)]
     dtypes = [(np.uint8, np.float32, np.int32)[draw(3)] for _ in range(1 + draw(2))]
@@ -62,7 +63,7 @@ def make(draw: Draw, length: int) -> Program:
         values = [ndd.batch(batch, layout="HWC") for batch in inputs]
         while len(calls) < length:
             i = len(values) - 1 if draw(3) else draw(len(values))
-            name, call = STEPS[draw(len(STEPS))](draw, values, i)
+            name, call = steps[draw(len(steps))](draw, values, i)
             if call is None:
                 name, call = add_number(draw, values, i)
             values.append(call(values))
@@ -293,3 +294,5 @@ STEPS = (
     normalise, erase, through_memory, resize, resize, warp,
     blur, blur,
 )  # fmt: skip
+# tests/reference has no windows yet
+IN_REFERENCE = tuple(step for step in STEPS if step is not blur)
