@@ -31,6 +31,7 @@ FAMILIES = {
         "Crop, flip, pad, paste",
         "geometry.crops geometry.paste geometry.normalize random.roi_crop",
     ),
+    "filters": ("Blur and filters", "filters.blur filters.laplacian filters.correlate"),
     "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
     "random": ("Random numbers and noise", "random.draws random.noises"),
     "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),

@@ -46,6 +46,9 @@ from .kernels.ir.dtypes import (
 )
 from .kernels.ir.dtypes import bool_ as bool
 from .ops.boxes.bounding_boxes import bb_flip, bbox_paste, bbox_rotate
+from .ops.filters.blur import gaussian_blur
+from .ops.filters.correlate import filter
+from .ops.filters.laplacian import laplacian
 from .ops.geometry.crops import crop, flip, pad, slice, transpose
 from .ops.geometry.normalize import crop_mirror_normalize, erase
 from .ops.geometry.paste import multi_paste, paste
@@ -169,6 +172,7 @@ __all__ = [
     "expand_dims",
     "experimental",
     "explain",
+    "filter",
     "flip",
     "float16",
     "float32",
@@ -176,6 +180,7 @@ __all__ = [
     "full",
     "fusion_options",
     "full_like",
+    "gaussian_blur",
     "get_current_stream",
     "get_default_stream",
     "get_num_threads",
@@ -191,6 +196,7 @@ __all__ = [
     "io",
     "jitter",
     "kernel_report",
+    "laplacian",
     "lookup_table",
     "math",
     "memory_stats",

@@ -167,6 +167,12 @@ def expand_dims(data: _TensorLike, *, axes: int | _Sequence[int] | None = None, 
 from . import experimental as experimental
 from .tools.explain import explain as explain
 @_overload
+def filter(data: _ArrayLike, filter: float | _Sequence[float] | _Array, fill_value: float | _Array | None = None, *, anchor: int | _Sequence[int] | _Array | None = (-1,), border: str | None = 'reflect_101', dtype: _DTypeLike | None = None, mode: _Literal['same', 'valid'] | None = 'same', batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Correlate with any window of weights."""
+@_overload
+def filter(data: _TensorLike, filter: float | _Sequence[float] | _Array | _Batch, fill_value: float | _Array | _Batch | None = None, *, anchor: int | _Sequence[int] | _Array | _Batch | None = (-1,), border: str | None = 'reflect_101', dtype: _DTypeLike | None = None, mode: _Literal['same', 'valid'] | None = 'same', batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Correlate with any window of weights."""
+@_overload
 def flip(input: _ArrayLike, *, depthwise: int | _Array | None = 0, horizontal: int | _Array | None = 1, vertical: int | _Array | None = 0, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Mirror along width, height or depth."""
 @_overload
@@ -188,6 +194,12 @@ def full_like(data_like: _ArrayLike, fill_value: _ArrayLike, *, batch_size: None
 def full_like(data_like: _TensorLike, fill_value: _TensorLike, *, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """A tensor of one value with the shape and type of another."""
 from .ops.resample.merging import fusion_options as fusion_options
+@_overload
+def gaussian_blur(input: _ArrayLike, *, dtype: _DTypeLike | None = None, sigma: float | _Sequence[float] | _Array | None = (0.0,), window_size: int | _Sequence[int] | _Array | None = (0,), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Blur with a Gaussian window, along all spatial axes."""
+@_overload
+def gaussian_blur(input: _TensorLike, *, dtype: _DTypeLike | None = None, sigma: float | _Sequence[float] | _Array | _Batch | None = (0.0,), window_size: int | _Sequence[int] | _Array | _Batch | None = (0,), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Blur with a Gaussian window, along all spatial axes."""
 from .runtime.context import get_current_stream as get_current_stream
 from .runtime.context import get_default_stream as get_default_stream
 from .runtime.context import get_num_threads as get_num_threads
@@ -228,6 +240,12 @@ def jitter(input: _ArrayLike, *, fill_value: float | None = 0.0, interp_type: _I
 def jitter(input: _TensorLike, *, fill_value: float | None = 0.0, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_NN, mask: int | _Array | _Batch | None = 1, nDegree: int | None = 2, rng: _RNG | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Move every pixel by a random amount; the frames of a sequence move alike."""
 from .tools.roofline import kernel_report as kernel_report
+@_overload
+def laplacian(input: _ArrayLike, *, dtype: _DTypeLike | None = None, normalized_kernel: _bool | None = False, scale: float | _Sequence[float] | _Array | None = None, smoothing_size: int | _Sequence[int] | _Array | None = None, window_size: int | _Sequence[int] | _Array | None = (3,), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Add up second derivatives along all spatial axes."""
+@_overload
+def laplacian(input: _TensorLike, *, dtype: _DTypeLike | None = None, normalized_kernel: _bool | None = False, scale: float | _Sequence[float] | _Array | _Batch | None = None, smoothing_size: int | _Sequence[int] | _Array | _Batch | None = None, window_size: int | _Sequence[int] | _Array | _Batch | None = (3,), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Add up second derivatives along all spatial axes."""
 @_overload
 def lookup_table(input: _ArrayLike, *, default_value: float | None = 0.0, dtype: _DTypeLike | None = _dt.float32, keys: int | _Sequence[int] | None = (), output_dtype: _DTypeLike | None = None, values: float | _Sequence[float] | None = (), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Map integers through a table."""
@@ -433,4 +451,4 @@ def zeros_like(data_like: _ArrayLike, *, dtype: _DTypeLike | None = None, batch_
 def zeros_like(data_like: _TensorLike, *, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Zeros with the shape of another tensor."""
 __version__: str
-__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'batch', 'batch_permutation', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'brightness', 'brightness_contrast', 'capture', 'cast', 'cast_like', 'cat', 'checkpoint', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'decoders', 'device', 'dtype', 'element_extract', 'erase', 'expand_dims', 'experimental', 'explain', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'kernel_report', 'lookup_table', 'math', 'memory_stats', 'multi_paste', 'noise', 'normalize', 'nvtx', 'one_hot', 'ones', 'ones_like', 'pad', 'paste', 'peek_image_shape', 'permute_batch', 'profile', 'random', 'random_crop_generator', 'random_resized_crop', 'readers', 'reductions', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'roi_random_crop', 'rotate', 'saturation', 'set_current_stream', 'set_default_stream', 'set_memory_limit', 'set_num_threads', 'show', 'slice', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warmup', 'warp_affine', 'water', 'zeros', 'zeros_like']
+__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'batch', 'batch_permutation', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'brightness', 'brightness_contrast', 'capture', 'cast', 'cast_like', 'cat', 'checkpoint', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'decoders', 'device', 'dtype', 'element_extract', 'erase', 'expand_dims', 'experimental', 'explain', 'filter', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'gaussian_blur', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'kernel_report', 'laplacian', 'lookup_table', 'math', 'memory_stats', 'multi_paste', 'noise', 'normalize', 'nvtx', 'one_hot', 'ones', 'ones_like', 'pad', 'paste', 'peek_image_shape', 'permute_batch', 'profile', 'random', 'random_crop_generator', 'random_resized_crop', 'readers', 'reductions', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'roi_random_crop', 'rotate', 'saturation', 'set_current_stream', 'set_default_stream', 'set_memory_limit', 'set_num_threads', 'show', 'slice', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warmup', 'warp_affine', 'water', 'zeros', 'zeros_like']

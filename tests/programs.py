@@ -50,8 +50,9 @@ def run(program: Program, device: str = "cpu") -> list[list[Any]]:
     return [arrays(values[i]) for i in reversed(program.read)]
 
 
-def make(draw: Draw, length: int) -> Program:
-    """A random program of this many calls."""
+def make(draw: Draw, length: int, steps: Any = None) -> Program:
+    """A random program of this many calls, of all kinds unless some are given."""
+    steps = steps or STEPS
     count = 1 + draw(4)
     shapes = [(1 + draw(8), 1 + draw(8), 3) for _ in range(count)]
     dtypes = [(np.uint8, np.float32, np.int32)[draw(3)] for _ in range(1 + draw(2))]
@@ -62,7 +63,7 @@ def make(draw: Draw, length: int) -> Program:
         values = [ndd.batch(batch, layout="HWC") for batch in inputs]
         while len(calls) < length:
             i = len(values) - 1 if draw(3) else draw(len(values))
-            name, call = STEPS[draw(len(STEPS))](draw, values, i)
+            name, call = steps[draw(len(steps))](draw, values, i)
             if call is None:
                 name, call = add_number(draw, values, i)
             values.append(call(values))
@@ -260,6 +261,21 @@ def warp(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     )
 
 
+def blur(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    if v[i].layout not in ("HWC", "CHW") or v[i].dtype == ndd.bool:
+        return "", None
+    sigmas = [np.float32((1 + draw(9)) / 4) for _ in range(v[i].batch_size)]
+    if draw(3):
+        return f"gaussian_blur v{i} {sigmas}", lambda v: ndd.gaussian_blur(
+            v[i], sigma=ndd.batch(sigmas)
+        )
+    kernel = np.array([[1, -2, 0.5], [0.25, 3, -1]], np.float32)
+    border = ("reflect_101", "reflect_1001", "clamp", "wrap", "constant")[draw(5)]
+    if not _is_image(v[i]):
+        return "", None
+    return f"filter v{i} {border}", lambda v: ndd.filter(v[i], kernel, border=border)
+
+
 def through_memory(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     which = draw(3)
     if which == 0:
@@ -313,5 +329,7 @@ STEPS = (
     add_number, multiply, subtract_from, combine, combine, compare, limit, transcend, cast, cast,
     scale_samples, shift_last_axis, flip, flip, crop, cut, cut, pad, transpose, join, colour, colour,
     normalise, erase, through_memory, resize, resize, warp, reduce, reduce, center, deviate,
-    standardise,
+    standardise, blur, blur,
 )  # fmt: skip
+# tests/reference has no windows yet
+IN_REFERENCE = tuple(step for step in STEPS if step is not blur)

@@ -6,6 +6,7 @@ Every kind defines its own builders; this module only collects them.
 from __future__ import annotations
 
 from ..kinds.merge import merge
+from ..kinds.neighbourhood import neighbourhood
 from ..kinds.opaque import alias, choose, decode, host, transfer
 from ..kinds.pointwise import broadcast_to, copy, pointwise
 from ..kinds.reduce import pool, reduce
@@ -24,6 +25,7 @@ from ..kinds.view import (
 
 __all__ = [
     "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "flip", "host",
-    "index_axes", "merge", "part", "permute", "pointwise", "pool", "reduce", "relabel", "resample",
+    "index_axes", "merge", "neighbourhood", "part", "permute", "pointwise", "pool", "reduce",
+    "relabel", "resample",
     "transfer", "view", "window",
 ]  # fmt: skip

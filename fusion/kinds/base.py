@@ -69,6 +69,7 @@ class Kind:
     has_core: ClassVar[bool] = False  # needs the kernel's core, of which there is only one
     # An element summarises many of the input, so it is stored if more elements than it has use it.
     is_summary: ClassVar[bool] = False
+    keeps_rows: ClassVar[bool] = False  # on CPUs it computes what it reads once, row by row
     may_store_on_the_way: ClassVar[bool] = False  # a kernel that uses the value may also store it
     is_join: ClassVar[bool] = False  # selects one of its inputs for every element, by tests
     by_sample: ClassVar[bool] = True  # a sample depends only on the same sample of the inputs
@@ -97,6 +98,10 @@ class Kind:
     def can_loop(self) -> bool:
         """Whether an element can be computed at every position of the loops of a core."""
         return self.cost_anywhere() is not None
+
+    def cost_in_rows(self) -> int | None:
+        """The cost of an element of a row, for a kind that `keeps_rows`; None if impossible."""
+        return self.cost_anywhere()
 
     @property
     def stores_its_users(self) -> bool:

@@ -54,6 +54,9 @@ class Pointwise(Kind):
     def can_loop(self) -> bool:
         return not any(e.op in ("lookup", *ELSEWHERE) for e in ex.walk([self.expr]))
 
+    def cost_in_rows(self) -> int | None:
+        return _cost(self.expr) if _is_in_place(self.expr) else None
+
     @property
     def stores_its_users(self) -> bool:
         return True
@@ -219,6 +222,12 @@ def _scattered(expr: Expr) -> frozenset[int]:
 def _is_local(expr: Expr) -> bool:
     """Whether a body only reads elements of its inputs, so it can be computed at any position."""
     return not any(e.op in ("index", "lookup", "extent", *ELSEWHERE) for e in ex.walk([expr]))
+
+
+@memoized(4096)
+def _is_in_place(expr: Expr) -> bool:
+    """Whether a body reads its inputs at the position that it is asked for, or as tables."""
+    return not any(e.op in ELSEWHERE for e in ex.walk([expr]))
 
 
 @memoized(4096)

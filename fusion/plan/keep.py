@@ -81,7 +81,8 @@ def keep_scattered(draft: Draft) -> None:
     for p, kind in draft.pending():
         for k, i in enumerate(draft.inputs[p]):
             if kind.reads(k) is Reads.SCATTERED:
-                held = _needs_memory(draft, i)
+                once = kind.keeps_rows and draft.node(p).device is None
+                held = _needs_memory(draft, i, once)
                 if held is not None:
                     draft.keep.setdefault(held, f"{draft.node(p).op} reads it at several positions")
 
@@ -134,17 +135,24 @@ def keep_summaries(draft: Draft) -> None:
         small.append(kind.is_summary or any(small[i] for i in inputs if i not in spread))
 
 
-def _needs_memory(draft: Draft, p: int) -> int | None:
-    """The value to store so that `p` can be read anywhere; None if nothing must be stored."""
-    start, left = p, TAP_COST
+def _needs_memory(draft: Draft, p: int, once: bool) -> int | None:
+    """The value to store so that `p` can be read anywhere; None if nothing must be stored.
+
+    `once`: the reader computes each element once for all positions that read it, row by row.
+    """
+    start, left = p, DEAR if once else TAP_COST
     while p not in draft.keep:
         kind = draft.kind(p)
         assert kind is not None
-        again = kind.cost_anywhere()
+        again = kind.cost_in_rows() if once else kind.cost_anywhere()
         if again is None:
             return start if kind.stores_its_users else p
         left -= again
-        varying = [i for i in draft.inputs[p] if draft.node(i).rank]
+        varying = [
+            i
+            for k, i in enumerate(draft.inputs[p])
+            if draft.node(i).rank and kind.reads(k) is not Reads.TABLE
+        ]
         pending = [i for i in varying if i not in draft.keep]
         if left < 0 or len(varying) > 1:
             return start

@@ -30,6 +30,13 @@ def _per_sample() -> Any:
     return ndd.batch([np.float32(v) for v in PER_SAMPLE])
 
 
+KERNEL = _rng.normal(0, 0.3, (3, 4)).astype(np.float32)
+
+
+def _sigmas() -> Any:
+    return ndd.batch([np.float32(v) for v in (0.5, 1.0, 3.0)])
+
+
 def images(program: Program) -> tuple[list[Any], str | None, Program]:
     return IMAGES, "HWC", program
 
@@ -55,6 +62,19 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "slice": images(lambda x: ndd.slice(x, start=[0, 0], end=[1, 1])),
     "index": images(lambda x: x.slice[::-1, 0]),
     "pad": images(lambda x: ndd.pad(x, align=[4, 4, 1], fill_value=7)),
+    "gaussian_blur": images(lambda x: ndd.gaussian_blur(x, sigma=_sigmas())),
+    "gaussian_blur volume": (VOLUMES, "DHWC", lambda x: ndd.gaussian_blur(x, sigma=[0.5, 1.0, 2.0])),
+    "gaussian_blur plane": floats(lambda x: ndd.gaussian_blur(x, window_size=[3, 5])),
+    "blur in a chain": images(lambda x: ndd.crop_mirror_normalize(
+        ndd.gaussian_blur(ndd.brightness(x, brightness=1.5), sigma=_sigmas()),
+        mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
+    "laplacian": images(lambda x: ndd.laplacian(x, window_size=5, smoothing_size=3, dtype=ndd.float32)),
+    "laplacian volume": (VOLUMES, "DHWC", lambda x: ndd.laplacian(x, normalized_kernel=True)),
+    **{f"filter {border}": images(lambda x, border=border: ndd.filter(x, KERNEL, border=border))
+       for border in ("reflect_101", "reflect_1001", "clamp", "wrap", "constant")},
+    "filter fill": images(lambda x: ndd.filter(x, KERNEL, 7, border="constant", anchor=[1, 0])),
+    "filter volume": (VOLUMES, "DHWC", lambda x: ndd.filter(x, KERNEL[None], border="wrap")),
+    "filter valid": images(lambda x: ndd.filter(x, KERNEL[:1, :1], mode="valid", dtype=ndd.float32)),
     "transpose": images(lambda x: ndd.transpose(x, perm=[2, 0, 1])),
     "cat": images(lambda x: ndd.cat(x, ndd.flip(x), x, axis=1)),
     "stack": images(lambda x: ndd.stack(x, x, axis=0)),

@@ -14,14 +14,15 @@ from numba.extending import intrinsic
 
 from ...common.memo import memoized
 from ...ir.dtypes import DType
-from . import band_sums, bilinear, row_sums
+from . import band_sums, bilinear, row_sums, window_sums
 from .bilinear import note
 from .jpeg_headers import jpeg_frames
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
 from .vectors import F32, I32, ask_to_write
+from .window_sums import add_scaled, has_next, turn_line
 
-__all__ = ["as_f32", "ask_to_write", "external", "helper", "note", "stepped"]
+__all__ = ["as_f32", "ask_to_write", "external", "has_next", "helper", "note", "stepped"]
 
 
 @intrinsic
@@ -41,7 +42,8 @@ _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all other
 def helper(name: str) -> tuple[Any, Any]:
     """The function of a name (`sum_rows_u8`, `bilinear_u8_3_run`, …), and its signature."""
     kind, *rest = name.split("_")
-    plain = {f.__name__: f for f in (fill_taps, pad_row, fill_steps, jpeg_frames)}
+    own = (fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, turn_line)
+    plain = {f.__name__: f for f in own}
     function: Any
     if name in plain:
         function = plain[name]
@@ -51,6 +53,14 @@ def helper(name: str) -> tuple[Any, Any]:
         function = band_sums.sum_band(DType.parse(rest[1]), int(rest[2]))
     elif name.startswith("sum_rows"):
         function = row_sums.sum_rows(DType.parse(rest[1]), "ring" in rest)
+    elif name.startswith("sum_taps"):
+        function = window_sums.sum_taps("fma" in rest)
+    elif name.startswith("sum_pair"):
+        function = window_sums.sum_pair("fma" in rest)
+    elif name.startswith("widen_row"):
+        function = window_sums.widen_row(DType.parse(rest[1]), int(rest[2]))
+    elif name.startswith("pad_edges"):
+        function = window_sums.pad_edges("_".join(rest[1:]))
     elif kind == "bilinear":
         parts = (DType.parse(rest[0]), int(rest[1]), "fill" in rest, "run" in rest)
         function = bilinear.make_bilinear(*parts)

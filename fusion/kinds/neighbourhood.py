@@ -1,0 +1,199 @@
+"""Neighbourhood: a weighted sum over a window around each element, with a rule for the border."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...kernels.ir import dtypes as dt
+from ...kernels.ir import expr as ex
+from ...kernels.ir.dtypes import DType
+from ...kernels.ir.expr import Expr
+from ...kernels.ir.windows import BORDERS, WindowSum
+from ..graph.node import Node, static_channels
+from ..graph.shapes import Array, Shapes
+from .base import DEAR, Kind, Reads, Term, Terms, Work, make
+
+if TYPE_CHECKING:
+    from ...kernels.ir.spec import KernelSpec
+    from ..plan.lowering import Lowering
+    from ..run.binder import Binder, Number
+
+# Elements along one dimension of a window. Wider ones are mistakes, such as a huge sigma.
+MAX_WINDOW = 1 << 20
+
+
+class Windows(NamedTuple):
+    """The windows of all samples (or of one, if they are alike), [samples, parts, axes] each.
+
+    Element p of the result reads p - anchor … p - anchor + count - 1 along an axis; its weights
+    begin with number `start` of the second input.
+    """
+
+    count: Array  # type: ignore[assignment]  # hides a method of tuples
+    anchor: Array
+    start: Array
+    scale: Array | None = None  # float32 [samples, parts]: factors of the parts
+
+
+@dataclass(frozen=True)
+class Neighbourhood(Kind):
+    """Inputs: the value, the weights, and the number outside of it if `border` is "constant".
+    params: `Windows`. The result is float32.
+    """
+
+    axes: tuple[int, ...]
+    border: str
+    parts: int  # sums along one axis after the other, added up; 0: one window spans all axes
+    is_scaled: bool
+
+    has_core = True
+    keeps_rows = True
+
+    def infer(self, inputs: Sequence[Node]) -> DType:
+        return dt.float32
+
+    def reads(self, i: int) -> Reads:
+        return Reads.TABLE if i else Reads.SCATTERED
+
+    def cost(self) -> int:
+        return DEAR
+
+    def check(self, node: Node) -> None:
+        super().check(node)
+        assert 1 <= len(self.axes) <= 3 and self.border in BORDERS, f"{node}: {self}"
+        assert all(x.dtype is dt.float32 for x in node.inputs[1:]), f"{node}: weights"
+        count, anchor, start, scale = node.params
+        assert (scale is not None) == self.is_scaled, f"{node}: scale"
+        assert count.shape == anchor.shape == start.shape, f"{node}: windows"
+        assert count.shape[1:] == (max(self.parts, 1), len(self.axes)), f"{node}: windows"
+        assert ((anchor >= 0) & (anchor < count)).all(), f"{node}: anchors"
+        weights = node.inputs[1].shapes.volumes
+        last = count[:, 0].prod(axis=-1) if not self.parts else (start + count).max(axis=(1, 2))
+        assert (last <= weights).all(), f"{node}: weights"
+
+    # -- in a kernel ---------------------------------------------------------------------------
+
+    def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
+        source, weights, *fill = lowering.inputs[position]
+        own = list(terms)
+        for k, axis in enumerate(self.axes):
+            own[axis] = (lowering.rank + k, 0, ())
+        channels = static_channels(lowering.nodes[position])
+        which: tuple[str, int] | None = None
+        if channels is not None and channels[0] not in self.axes:
+            which = self._channel(lowering, terms[channels[0]], channels[1], terms)
+        count = 0
+        if which is not None and channels is not None:
+            own[channels[0]] = (lowering.rank + len(self.axes), 0, ())
+            count = channels[1]
+        tap = yield source, tuple(own), None
+        where = tuple(terms[a] for a in self.axes)
+        core = WindowSum(
+            ex.cast(tap, dt.float32), tuple(axis for axis, _, _ in where), count, self.border,
+            lowering.slot(weights, _NUMBERS, None),
+            lowering.slot(fill[0], _NUMBERS, None) if fill else None,
+            self.parts, self.is_scaled,
+        )  # fmt: skip
+        return lowering.claim(position, where, core, which or ("at", 0))
+
+    def _channel(
+        self, lowering: Lowering, term: Term, count: int, terms: Terms
+    ) -> tuple[str, int] | None:
+        """Which channel of a pixel is asked for: a number, or an unrolled axis."""
+        axis, k, path = term
+        if path:
+            return None
+        if axis is None:
+            return "at", k
+        followed = [terms[a][0] for a in self.axes]
+        is_unrolled = lowering.channels == (axis, count) and axis not in followed
+        return ("axis", axis) if is_unrolled else None
+
+    def bind(
+        self, binder: Binder, rows: Array, spec: KernelSpec, position: int, terms: Terms
+    ) -> None:
+        node = binder.nodes[position]
+        windows: Windows = node.params
+        place, source = spec.columns, node.inputs[0].shapes.rows
+        for k, axis in enumerate(self.axes):
+            step, at = binder.numbers(terms[k])
+            n = source[:, axis]
+            before = windows.anchor[:, :, k].max(axis=1)
+            for name, number in (
+                ("step", step), ("at", at), ("n", node.shapes.rows[:, axis]), ("in", n),
+                ("bias", self._bias(n, before)), ("ring", self._ring(n, windows, k)),
+            ):  # fmt: skip
+                rows[:, place[f"win_{name}", k]] = number
+            for p in range(max(self.parts, 1)):
+                for name, numbers in zip(Windows._fields[:3], windows[:3], strict=True):
+                    rows[:, place[f"win_{name}", p, k]] = numbers[:, p, k]
+        if windows.scale is not None:
+            for p in range(max(self.parts, 1)):
+                rows[:, place["win_scale", p]] = windows.scale[:, p].view(np.int32)
+
+    def _bias(self, n: Array, before: Array) -> Number:
+        """What makes all positions positive, and changes no element that they stand for."""
+        if self.border in ("clamp", "constant"):
+            return 0
+        period = {"reflect_101": 2 * n - 2, "reflect_1001": 2 * n, "wrap": n}[self.border]
+        period = np.maximum(period, 1)
+        bias: Array = -(-before // period) * period
+        return bias
+
+    def _ring(self, n: Array, windows: Windows, k: int) -> Array:
+        """How many rows have to be kept for two lines, rounded up to a power of two."""
+        anchor = windows.anchor[:, :, k]
+        reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1) + 1
+        rows = reach if self.border == "wrap" else np.minimum(reach, n)
+        power: Array = 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
+        return power
+
+    def region(
+        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
+    ) -> tuple[Number, Number]:
+        """The lowest and the highest element along a dimension; more than that if it is mirrored
+        or repeated at the border."""
+        node = binder.nodes[position]
+        count, anchor = node.params.count[:, :, k], node.params.anchor[:, :, k]
+        step, at = binder.numbers(terms[k])
+        axis = terms[k][0]
+        n = 1 if axis is None else root.shapes.rows[:, axis]
+        highest = node.inputs[0].shapes.rows[:, self.axes[k]] - 1
+        ends = at, at + step * (n - 1)
+        limit = node.shapes.rows[:, self.axes[k]] - 1
+        low = _within(np.minimum(*ends), limit) - anchor.max(axis=1)
+        high = _within(np.maximum(*ends), limit) + (count - anchor).max(axis=1) - 1
+        first, last = _within(low, highest), _within(high, highest)
+        if self.border.startswith("reflect"):
+            last = np.where(low < 0, np.maximum(last, np.minimum(-low, highest)), last)
+            mirrored = np.maximum(2 * highest - high, 0)
+            first = np.where(high > highest, np.minimum(first, mirrored), first)
+        elif self.border == "wrap":
+            is_outside = (low < 0) | (high > highest)
+            first, last = np.where(is_outside, 0, first), np.where(is_outside, highest, last)
+        return first, last
+
+
+_NUMBERS: Terms = ((None, 0, ()),)  # an operand that is read as a list of numbers
+
+
+def _within(values: Number, highest: Array) -> Array:
+    # np.clip takes three times as long for short arrays
+    return np.minimum(np.maximum(values, 0), highest)
+
+
+def neighbourhood(
+    op: str, x: Node, axes: Sequence[int], shapes: Shapes, border: str, weights: Node,
+    windows: Windows, parts: int = 1, fill: Node | None = None,
+) -> Node:  # fmt: skip
+    """`x` summed up over windows along `axes`, as float32."""
+    widest = int(windows.count.max(initial=0))
+    if widest > MAX_WINDOW:
+        raise ValueError(f"the window is too large: {widest} elements, at most {MAX_WINDOW} can be")
+    kind = Neighbourhood(x.rank, tuple(axes), border, parts, windows.scale is not None)
+    inputs = [x, weights] if fill is None else [x, weights, fill]
+    return make(op, kind, inputs, shapes, x.layout, x.batch, windows)

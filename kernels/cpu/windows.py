@@ -1,0 +1,478 @@
+"""Source of windowed sums in a CPU kernel: one line of the result at a time.
+
+Each row of the value that is read is computed once, as float32, with its border, every channel in a
+plane of its own. If sums are taken along one dimension after the other, those along the row follow
+at once; a ring in scratch memory keeps the rows that the next lines need, and the line is a sum of
+these. If one window spans all dimensions, the ring keeps the rows as they are, and the line is a
+sum of rows that are shifted against each other. Both are the same loop: a weighted sum of runs of
+floats, given a list of their addresses (native/window_sums.py). What follows in the group reads the
+line, so there is no full-size intermediate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..ir import dtypes as dt
+from ..ir.core import Column
+from ..ir.expr import Expr, walk
+from ..ir.spec import KernelSpec
+from ..ir.windows import WindowSum, period
+from .cores import Array, CpuCore, indented
+from .native.block_sizes import GROUP
+
+if TYPE_CHECKING:
+    from .render import Writer
+
+LINE = 2 * GROUP  # floats in a line of the cache: rows of a ring begin with one
+# Types whose rows are widened by a function of their own, all others by a loop in the kernel.
+_WIDENED = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.int32, dt.float32, dt.float64)
+
+
+class WindowLines(CpuCore):
+    """Writes a `WindowSum`."""
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__(writer)
+        core = _core(self.spec)
+        self.core = core
+        self.value = core.value
+        self.axes = core.axes
+        self.last = len(core.axes) - 1
+        self.rows = range(self.last)
+        self.channels = core.lanes
+        self.parts = range(max(core.parts, 1))
+        self.is_direct = core.parts == 0
+        # Two lines that follow each other read nearly the same rows, so they are made together
+        # (blur of 400 × 500 × 3 bytes, σ = 1: 0.57 → 0.52 ms, 7 × 7 filter: 1.19 → 0.95).
+        self.in_pairs = self.last == 1 and not core.is_scaled
+
+    @property
+    def line_depth(self) -> int:
+        return len(self.spec.loop_axes) - (self.axes[-1] is not None)
+
+    # -- scratch memory ------------------------------------------------------------------------
+
+    @classmethod
+    def areas(cls, spec: KernelSpec) -> tuple[str, ...]:
+        core = _core(spec)
+        rings = [f"ring_{p}" for p in range(max(core.parts, 1))]
+        lists = [f"{what}_{p}" for p in range(core.parts) for what in ("across", "down", "deep")]
+        return ("line", "turned", "part", "raw", "kept", "layers", *rings, *(lists or ["taps"]))
+
+    @classmethod
+    def area_bytes(cls, spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
+        core = _core(spec)
+        parts, last = range(max(core.parts, 1)), len(core.axes) - 1
+
+        def counts(k: int) -> list[Array]:
+            return [numbers(("win_count", p, k)) for p in parts]
+
+        def reach(k: int) -> Array:
+            """Elements that all windows together span along a dimension."""
+            anchors = [numbers(("win_anchor", p, k)) for p in parts]
+            after = [c - a for c, a in zip(counts(k), anchors, strict=True)]
+            reached: Array = np.max(anchors, axis=0) + np.max(after, axis=0)
+            return reached
+
+        axis = core.axes[last]
+        one = np.ones_like(reach(last))
+        n = one if axis is None else numbers(("n", axis))
+        row = numbers(("win_in", last)) + reach(last) + LINE
+        line, raw = (4 * core.lanes * width for width in (np.maximum(row, n + LINE), row))
+        slots = one
+        for k in range(last):
+            slots = slots * numbers(("win_ring", k))
+        slots = slots + 1
+        layers = raw * np.max(counts(0), axis=0) if last == 2 and core.parts else 0 * one
+        areas = [2 * line, 2 * raw, raw, raw, 8 * slots, layers, *[slots * raw for _ in parts]]
+        for p in range(core.parts):
+            along = [numbers(("win_count", p, k)) for k in range(last + 1)]
+            areas += [8 * along[-1], 8 * (along[-2] + 1 if last else one), 8 * along[0]]
+        if not core.parts:
+            sizes = [counts(k)[0] for k in range(last + 1)]
+            areas.append(8 * (np.prod(sizes, axis=0) + sizes[-1]))
+        return areas
+
+    # -- once per sample -----------------------------------------------------------------------
+
+    def read(self, e: Expr) -> str:
+        o = "0" if self.axes[-1] is None else f"o_{self.axes[-1]}"
+        return f"row_f32(line, {e.attr} * room + {o})"
+
+    def _n(self, k: int) -> str:
+        """Positions of the kernel's loop along a dimension."""
+        return "1" if self.axes[k] is None else f"n_{self.axes[k]}"
+
+    def _o(self, k: int) -> str:
+        return "0" if self.axes[k] is None else f"o_{self.axes[k]}"
+
+    def prepare(self) -> Iterator[str]:
+        core, last = self.core, self.last
+        for name in self.areas(self.spec):
+            yield f"{name} = scratch + area_{name}"
+        yield f"weights = in_{core.weights}"
+        fill = "f32(0.0)" if core.fill is None else f"load_f32(in_{core.fill}, 0)"
+        yield f"outside = {fill}"
+        for k in range(last + 1):
+            anchors = [f"win_anchor_{p}_{k}" for p in self.parts]
+            after = [f"win_count_{p}_{k} - win_anchor_{p}_{k}" for p in self.parts]
+            yield f"before_{k} = {_largest(anchors)}"
+            yield f"reach_{k} = before_{k} + {_largest(after)}"
+            if k < last:
+                yield f"around_{k} = max({period(core.border, f'win_in_{k}')}, 1)"
+                yield f"last_of_{k} = win_ring_{k} - 1"
+        # columns of the result that are needed, and what they need of a row
+        n = self._n(last)
+        yield f"from_0 = min(max(win_at_{last}, 0), win_n_{last} - 1)"
+        to = f"win_at_{last} + win_step_{last} * ({n} - 1)"
+        yield f"from_1 = min(max({to}, 0), win_n_{last} - 1)"
+        yield "lowest = min(from_0, from_1)"
+        yield "columns = max(from_0, from_1) - lowest + 1"
+        yield f"begin = lowest - before_{last}"
+        yield f"end = begin + columns - 1 + reach_{last}"
+        yield from self._span(f"win_in_{last}")
+        yield "origin = min(begin, low)"
+        yield "pitch = max(end, high) - origin"
+        yield f"room = max(pitch, {n})"
+        yield f"is_straight = (win_step_{last} == 1) & (columns == {n})"
+        # planes are summed up in one go, with what lies between them, in groups of eight
+        yield f"size = {_in_lines(f'{self.channels} * pitch')}"
+        yield f"line_0, line_1 = line, line + {_in_lines(f'{self.channels} * room')} * 4"
+        yield f"used = {self.channels - 1} * pitch + columns"
+        slots = " * ".join(f"win_ring_{k}" for k in self.rows) or "1"
+        yield f"slots = {slots}"
+        yield "made = -1"  # which line is in the second place
+        yield "for slot in range(slots):"
+        yield "    put_i64(kept, slot, -1)"
+        for p in range(core.parts):
+            first = f"raw + (lowest - win_anchor_{p}_{last} - origin) * 4"
+            yield f"for tap in range(win_count_{p}_{last}):"
+            yield f"    put_i64(across_{p}, tap, {first} + tap * 4)"
+        if core.is_scaled:
+            self.writer.imports.add("as_f32")
+        if core.border == "constant":
+            row = "ring_0 + slots * size * 4" if self.is_direct else "raw"
+            edges = f"{self.channels}, pitch, origin, begin, end, end, end, 0, outside"
+            yield f"{self._call('pad_edges_constant')}({row}, {edges})"
+            yield from self._across("slots")
+
+    def _span(self, n: str) -> Iterator[str]:
+        """Which columns of the input are read, from `low` to `high`: those of the window, and those
+        that stand for what lies outside."""
+        border = self.core.border
+        yield f"low = min(max(begin, 0), {n} - 1)"
+        yield f"high = max(min(end, {n}), low + 1)"
+        if border == "wrap":
+            yield f"if (begin < 0) | (end > {n}):"
+            yield f"    low, high = 0, {n}"
+        elif border.startswith("reflect"):
+            yield "if begin < 0:"
+            yield f"    high = max(high, min({n}, 1 - begin))"
+            yield f"if end > {n}:"
+            yield f"    low = min(low, max(2 * {n} - 1 - end, 0))"
+
+    # -- once per line -------------------------------------------------------------------------
+
+    def line(self) -> Iterator[str]:
+        for k in self.rows:
+            place = f"win_step_{k} * {self._o(k)} + win_at_{k}"
+            yield f"at_{k} = min(max({place}, 0), win_n_{k} - 1) + win_bias_{k}"
+        if not self.in_pairs:
+            yield "more = 0"
+            yield from self._line()
+            return
+        yield f"number = {self._outer_number()} * {self._n(0)} + {self._o(0)}"
+        yield "if number == made:"
+        yield "    line = line_1"
+        yield "else:"
+        yield "    line = line_0"
+        yield f"    more = i64(has_next(win_step_0, win_at_0, {self._o(0)}, {self._n(0)}, win_n_0))"
+        self.writer.imports.add("has_next")
+        yield "    if more:"
+        yield "        made = number + 1"
+        yield "        at_0 += min(win_step_0, 0)"
+        yield from indented(self._line())
+
+    def _line(self) -> Iterator[str]:
+        """The line at hand and, if `more`, the next one."""
+        spans = {k: (f"before_{k}", f"reach_{k}") for k in self.rows}
+        if self.in_pairs:
+            spans[0] = "before_0", "reach_0 + more"
+        yield from self._over_rows(self._keep, spans)
+        yield "to = line if is_straight else turned"
+        if self.in_pairs:
+            yield "to_1 = line_1 if is_straight else turned + size * 4"
+        if self.is_direct:
+            yield from self._direct()
+        else:
+            for p in self.parts:
+                yield from self._part(p)
+        yield "if not is_straight:"
+        turn, last = self._call("turn_line"), self.last
+        given = f"{self._n(last)}, win_step_{last}, win_at_{last} - lowest, columns"
+        yield f"    {turn}(turned, pitch, line, room, {self.channels}, {given})"
+        if self.in_pairs:
+            yield "    if more:"
+            yield f"        {turn}(to_1, pitch, line_1, room, {self.channels}, {given})"
+
+    def _sum_rows(self, taps: str, weights: str, count: str, by: str, to: str) -> Iterator[str]:
+        """The weighted sum of a list of rows; `by`: how much further on the next line begins."""
+        helper = self._call("sum_taps_fma" if self.is_direct else "sum_taps")
+        one = f"{helper}({taps}, 0, {weights}, {count}, used, {to})"
+        if not self.in_pairs:
+            yield one
+            return
+        pair = self._call("sum_pair_fma" if self.is_direct else "sum_pair")
+        yield "if more:"
+        yield f"    first, second = ({to}, to_1) if win_step_0 > 0 else (to_1, {to})"
+        yield f"    {pair}({taps}, {weights}, {count}, {by}, used, first, second)"
+        yield "else:"
+        yield f"    {one}"
+
+    def _over_rows(
+        self, body: Callable[[str, str], Iterable[str]], spans: dict[int, tuple[str, str]]
+    ) -> Iterator[str]:
+        """Loops over the rows of a window; `body` gets the slot and the number of the row.
+
+        `spans`: per dimension, how far before the position it begins, and how long it is.
+        """
+        number, slot, missing = self._outer_number(), "0", []
+        border, by = self.core.border, 0
+        places: dict[int, str] = {}
+        for k, (before, count) in spans.items():
+            t, v, s = (self.writer.fresh(stem) for stem in "tvs")
+            yield from indented([f"for {t} in range({count}):"], by)
+            by += 1
+            yield from indented(self._place(k, f"at_{k} - {before} + {t}", v, s), by)
+            places[k] = s
+            own, extent = s, f"win_in_{k}"
+            if border == "wrap":
+                own, extent = v, f"(win_in_{k} + win_bias_{k} + reach_{k})"
+            if border == "constant":
+                missing.append(f"(({v} < 0) | ({v} >= win_in_{k}))")
+            number = own if number == "0" else f"({number} * {extent} + {own})"
+            ring = f"({own} & last_of_{k})"
+            slot = ring if slot == "0" else f"{slot} * win_ring_{k} + {ring}"
+        name = self.writer.fresh("slot")
+        yield from indented([f"{name} = {slot}"], by)
+        if missing:
+            yield from indented([f"if {' | '.join(missing)}:", f"    {name} = slots"], by)
+        self.places = places
+        yield from indented(body(name, number), by)
+
+    def _place(self, k: int, position: str, v: str, s: str) -> Iterator[str]:
+        """The row `s` that is read at a position `v`."""
+        yield f"{v} = {position}"
+        border = self.core.border
+        if border == "clamp" or border == "constant":
+            yield f"{s} = min(max({v}, 0), win_in_{k} - 1)"
+            return
+        yield f"{s} = {v} - win_bias_{k}"
+        yield f"if ({s} < 0) | ({s} >= win_in_{k}):"  # a division takes as long as ten additions
+        yield f"    {s} = {v} % around_{k}"
+        if border != "wrap":
+            mirror = f"around_{k} - {s}" + (" - 1" if border == "reflect_1001" else "")
+            yield f"    {s} = min({s}, {mirror})"
+
+    def _keep(self, slot: str, number: str) -> Iterator[str]:
+        """Compute a row unless it is there; `kept` tells which row is in which slot."""
+        if not self.rows:
+            yield from self._row("0")
+            return
+        test = f"(get_i64(kept, {slot}) != {number})"
+        if self.core.border == "constant":
+            test = f"({slot} < slots) and {test}"
+        yield f"if {test}:"
+        yield f"    put_i64(kept, {slot}, {number})"
+        yield from indented(self._row(slot))
+
+    def _row(self, slot: str) -> Iterator[str]:
+        """One row, with its border and, where dimensions follow each other, summed up."""
+        row = f"ring_0 + {slot} * size * 4" if self.is_direct else "raw"
+        base = self.writer.fresh("b")
+        yield f"{base} = {row}"
+        yield from self._values(base)
+        where = f"pitch, origin, begin, low, high, end, win_in_{self.last}, outside"
+        pad = self._call(f"pad_edges_{self.core.border}")
+        yield "if (begin < low) | (high < end):"
+        yield f"    {pad}({base}, {self.channels}, {where})"
+        yield from self._across(slot)
+
+    def _across(self, slot: str) -> Iterator[str]:
+        """Sums along a row, for all parts."""
+        if self.is_direct or not self.rows:
+            return
+        for p in self.parts:
+            yield from self._columns(p, f"ring_{p} + {slot} * size * 4")
+
+    def _columns(self, p: int, to: str) -> Iterator[str]:
+        taps = f"weights + win_start_{p}_{self.last} * 4, win_count_{p}_{self.last}, used"
+        yield f"{self._call('sum_taps')}(across_{p}, 0, {taps}, {to})"
+
+    def _direct(self) -> Iterator[str]:
+        """A window that spans all dimensions: a sum of rows, shifted against each other."""
+        k, tap, column = self.last, *(self.writer.fresh(stem) for stem in "tc")
+        yield f"{tap} = 0"
+
+        def body(slot: str, number: str) -> Iterator[str]:
+            first = f"ring_0 + {slot} * size * 4 + (lowest - win_anchor_0_{k} - origin) * 4"
+            yield f"for {column} in range(win_count_0_{k}):"
+            yield f"    put_i64(taps, {tap}, {first} + {column} * 4)"
+            yield f"    {tap} += 1"
+
+        spans = self._window(0)
+        if self.in_pairs:
+            spans[0] = spans[0][0], f"{spans[0][1]} + more"
+        yield from self._over_rows(body, spans)
+        weights, row = "weights + win_start_0_0 * 4", f"win_count_0_{k}"
+        yield from self._sum_rows("taps", weights, f"{tap} - more * {row}", row, "to")
+
+    def _window(self, p: int) -> dict[int, tuple[str, str]]:
+        return {k: (f"win_anchor_{p}_{k}", f"win_count_{p}_{k}") for k in self.rows}
+
+    def _part(self, p: int) -> Iterator[str]:
+        """The sums of a part along all dimensions, and what they add to the line."""
+        target = "part" if self.core.is_scaled else "to"
+        if self.last == 0:
+            yield from self._columns(p, target)
+        elif self.last == 1:
+            more = " + more" if self.in_pairs else ""
+            spans = {0: (f"win_anchor_{p}_0", f"win_count_{p}_0{more}")}
+            yield from self._down(p, spans, target)
+        else:
+            yield from self._layers(p, target)
+        if self.core.is_scaled:
+            scale = f"as_f32(win_scale_{p})"
+            yield f"{self._call('add_scaled')}(to, part, used, {int(p > 0)}, {scale})"
+
+    def _down(self, p: int, spans: dict[int, tuple[str, str]], to: str) -> Iterator[str]:
+        """The sum of kept rows along the dimension before the last."""
+        tap, k = self.writer.fresh("t"), self.last - 1
+        yield f"{tap} = 0"
+
+        def body(slot: str, number: str) -> Iterator[str]:
+            yield f"put_i64(down_{p}, {tap}, ring_{p} + {slot} * size * 4)"
+            yield f"{tap} += 1"
+
+        yield from self._over_rows(body, spans)
+        weights = f"weights + win_start_{p}_{k} * 4"
+        yield from self._sum_rows(f"down_{p}", weights, f"win_count_{p}_{k}", "1", to)
+
+    def _layers(self, p: int, to: str) -> Iterator[str]:
+        """The sum of sums, of a volume."""
+        t, layer = self.writer.fresh("t"), self.writer.fresh("l")
+        window = self._window(p)
+        yield f"for {t} in range(win_count_{p}_0):"
+        yield f"    {layer} = layers + {t} * size * 4"
+        spans = {0: (f"(win_anchor_{p}_0 - {t})", "1"), 1: window[1]}
+        yield from indented(self._down(p, spans, layer))
+        yield f"    put_i64(deep_{p}, {t}, {layer})"
+        taps = f"weights + win_start_{p}_0 * 4, win_count_{p}_0, used"
+        yield f"{self._call('sum_taps')}(deep_{p}, 0, {taps}, {to})"
+
+    def _call(self, helper: str) -> str:
+        self.writer.helpers.add(helper)
+        return helper
+
+    def _outer_number(self) -> str:
+        """Number of the position along all axes that no window runs along."""
+        number = "0"
+        for axis in self.spec.loop_axes:
+            if axis not in self.axes:
+                number = f"o_{axis}" if number == "0" else f"({number} * n_{axis} + o_{axis})"
+        return number
+
+    # -- the values of a row -------------------------------------------------------------------
+
+    def _values(self, to: str) -> Iterator[str]:
+        """The columns from `low` to `high` of a row, in planes."""
+        at, lanes, slot = f"{to} + (low - origin) * 4", self.channels, self._plain_load()
+        if slot is None:
+            yield from self._each_value(to)
+            return
+        access = self.spec.loads[slot]
+        tail: tuple[int | None, ...] = access.strides[self.spec.rank + self.last :]
+        if tail == ((lanes, 1) if lanes > 1 else (1,)):
+            helper = self._call(f"widen_row_{access.dtype}_{lanes}")
+            source = f"in_{slot} + ({self._offset_of(slot, 'low')}) * {access.dtype.bytes}"
+            yield f"{helper}({source}, high - low, {at}, pitch)"
+        elif tail[:1] == (1,):
+            helper, lane = self._call(f"widen_row_{access.dtype}_1"), self.writer.fresh("c")
+            source = f"in_{slot} + ({self._offset_of(slot, 'low', lane)}) * {access.dtype.bytes}"
+            yield f"for {lane} in range({lanes}):"
+            yield f"    {helper}({source}, high - low, {at} + {lane} * pitch * 4, pitch)"
+        else:
+            yield from self._each_value(to)
+
+    def _each_value(self, to: str) -> Iterator[str]:
+        column = self.writer.fresh("e")
+        yield f"for {column} in range(low, high):"
+        for lane in range(self.channels):
+            lines, value = self._tap(column, str(lane))
+            place = f"{column} - origin + {lane} * pitch"
+            yield from indented([*lines, f"store_f32_7({to}, {place}, {value})"])
+
+    def _plain_load(self) -> int | None:
+        """The operand that a tap is, if it is no more than that."""
+        e = self.value
+        while e.op == "cast" and e.dtype is dt.float32:
+            e = e.args[0]
+        if e.op != "load" or not self._is_tapped(e.attr):
+            return None
+        slot: int = e.attr
+        access = self.spec.loads[slot]
+        return slot if access.dtype in _WIDENED and not access.guarded else None
+
+    def _is_tapped(self, slot: int) -> bool:
+        return len(self.spec.loads[slot].strides) > self.spec.rank + self.last
+
+    def _tap(self, e: str, lane: str) -> tuple[list[str], str]:
+        """Lines that compute the value of one element, and its name."""
+        lines: list[str] = []
+        for x in walk([self.value]):
+            if x.op == "const":
+                continue
+            text = None
+            if x.op == "load":
+                text = f"load_{x.dtype}(in_{x.attr}, {self._offset_of(x.attr, e, lane)})"
+            elif x.op == "index":
+                text = self._lane_index(x.attr, e, lane)
+            lines.append(self.writer.assign(x, text))
+        return lines, self.writer.ref(self.value)
+
+    def _lane_index(self, slot: int, column: str, lane: str) -> str:
+        """A position that a body asks for, of the element at hand."""
+        index, rank = self.spec.indices[slot], self.spec.rank
+        own = [*(self.places[k] for k in self.rows), column, lane]
+        o = "0"
+        if index.axis is not None:
+            o = f"o_{index.axis}" if index.axis < rank else own[index.axis - rank]
+        return f"i32({o})" if index.identity else f"i32(step_{slot} * {o} + offset_{slot})"
+
+    def _offset_of(self, slot: int, column: str, lane: str = "0") -> str:
+        """Where an operand has the element of a row, at the places of the row that is at hand."""
+        access, rank = self.spec.loads[slot], self.spec.rank
+        terms = [self.writer.outer_offset(slot, {})]
+        at = [*(self.places[k] for k in self.rows), column, lane]
+        for k, stride in enumerate(access.strides[rank:]):
+            if stride != 0 and at[k] != "0":
+                by = f"in_stride_{slot}_{rank + k}" if stride is None else str(stride)
+                terms.append(f"{at[k]} * {by}")
+        return " + ".join(t for t in terms if t != "0") or "0"
+
+
+def _core(spec: KernelSpec) -> WindowSum:
+    assert isinstance(spec.core, WindowSum)
+    return spec.core
+
+
+def _largest(values: list[str]) -> str:
+    return values[0] if len(values) == 1 else f"max({', '.join(values)})"
+
+
+def _in_lines(n: str) -> str:
+    return f"({n} + {LINE - 1}) // {LINE} * {LINE}"

@@ -1,0 +1,124 @@
+"""Source of windowed sums in a GPU kernel: every lane sums the taps of its own window.
+
+The loops run over the taps of all dimensions, in the order in which CPU kernels add: innermost is
+the last dimension. Elements outside of the image are found by the border's rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ..ir.expr import Expr
+from ..ir.spec import KernelSpec
+from ..ir.windows import WindowSum, period
+from .cores import GpuCore
+
+if TYPE_CHECKING:
+    from .render import Writer
+
+
+class WindowTaps(GpuCore):
+    """Writes a `WindowSum`."""
+
+    block = 128  # one point for each thread, as interpolation has it
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__(writer)
+        core = self.spec.core
+        assert isinstance(core, WindowSum)
+        self.core = core
+        self.dims = range(len(core.axes))
+        self.lanes = range(core.lanes)
+
+    @classmethod
+    def options(cls, spec: KernelSpec) -> dict[str, int]:
+        # Volumes: left to itself ptxas spills 32 bytes of a laplacian on sm_120; told that there
+        # are enough registers, it spills none.
+        assert spec.core is not None
+        return {"maxnreg": 128} if len(spec.core.axes) == 3 else {}
+
+    def name(self, e: Expr) -> str:
+        return f"windowed_{e.attr}"
+
+    def lines(self) -> Iterator[str]:
+        core = self.core
+        if core.fill is not None:
+            yield f"outside = tl.load(in_{core.fill})"
+        for k, axis in zip(self.dims, core.axes, strict=True):
+            o = "lane * 0" if axis is None else f"o_{axis}"
+            yield f"at_{k} = tl.maximum(win_step_{k} * ({o}) + win_at_{k}, 0)"
+            yield f"at_{k} = tl.minimum(at_{k}, win_n_{k} - 1).to(tl.int32) + win_bias_{k}"
+            if core.border not in ("clamp", "constant"):
+                yield f"around_{k} = tl.maximum({period(core.border, f'win_in_{k}')}, 1)"
+        for p in range(max(core.parts, 1)):
+            yield from self._start("total")
+            yield from self._sum(p, 0)
+            for lane in self.lanes:
+                total = f"total_{lane}"
+                if core.is_scaled:
+                    total = f"win_scale_{p} * {total}"
+                before = f"windowed_{lane} + " if p else ""
+                yield f"windowed_{lane} = {before}{total}"
+
+    def _start(self, name: str) -> Iterator[str]:
+        for lane in self.lanes:
+            # what is added to it stays as it is, also -0
+            yield f"{name}_{lane} = tl.full((BLOCK,), -0.0, tl.float32)"
+
+    def _sum(self, p: int, k: int) -> Iterator[str]:
+        """The loop over the taps along a dimension, and within it those along the next ones."""
+        is_last, is_direct = k == self.dims[-1], self.core.parts == 0
+        own = "total" if k == 0 or is_direct else f"sum_{k}"
+        yield f"for tap_{k} in range(win_count_{p}_{k}):"
+        body: list[str] = list(self._place(p, k))
+        if not is_direct:
+            body.append(f"w_{k} = tl.load(in_{self.core.weights} + (win_start_{p}_{k} + tap_{k}))")
+        if not is_last:
+            if is_direct:
+                body.append(self._row(p, k))
+            else:
+                body += self._start(f"sum_{k + 1}")
+            body += self._sum(p, k + 1)
+            if not is_direct:
+                body += [f"{own}_{c} = {own}_{c} + w_{k} * sum_{k + 1}_{c}" for c in self.lanes]
+        else:
+            if is_direct:
+                body.append(self._row(p, k))
+                weight = f"in_{self.core.weights} + (win_start_{p}_0 + number_{k})"
+                body.append(f"w_{k} = tl.load({weight})")
+            for c in self.lanes:
+                lines, value = self.element([f"p_{d}" for d in self.dims], str(c))
+                if self.core.border == "constant":
+                    inside = " & ".join(f"inside_{d}" for d in self.dims)
+                    lines.append(f"value_{c} = tl.where({inside}, {value}, outside)")
+                    value = f"value_{c}"
+                total = f"{own}_{c} + w_{k} * {value}"
+                if is_direct:
+                    total = f"tl.fma(w_{k}, {value}, {own}_{c})"
+                body += [*lines, f"{own}_{c} = {total}"]
+        yield from _indent(body)
+
+    def _row(self, p: int, k: int) -> str:
+        """The number of a tap among all of a window that spans several dimensions."""
+        before = f"number_{k - 1} * win_count_{p}_{k} + " if k else ""
+        return f"number_{k} = {before}tap_{k}"
+
+    def _place(self, p: int, k: int) -> Iterator[str]:
+        """The element that a tap reads."""
+        border = self.core.border
+        yield f"p_{k} = at_{k} - win_anchor_{p}_{k} + tap_{k}"
+        if border == "constant":
+            yield f"inside_{k} = (p_{k} >= 0) & (p_{k} < win_in_{k})"
+        if border in ("clamp", "constant"):
+            yield f"p_{k} = tl.minimum(tl.maximum(p_{k}, 0), win_in_{k} - 1).to(INDEX)"
+            return
+        yield f"p_{k} = p_{k} % around_{k}"
+        if border != "wrap":
+            mirror = f"around_{k} - p_{k}" + (" - 1" if border == "reflect_1001" else "")
+            yield f"p_{k} = tl.minimum(p_{k}, {mirror})"
+        yield f"p_{k} = p_{k}.to(INDEX)"
+
+
+def _indent(lines: Iterable[str]) -> Iterator[str]:
+    return ("    " + line for line in lines)

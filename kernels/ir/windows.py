@@ -1,0 +1,78 @@
+"""WindowSum: a weighted sum over a window around each element, with a rule for what lies outside.
+
+Either the sums are taken along one dimension after the other, the last one first, each with its own
+weights; several of these may be added up, each times a factor. Or one window of weights spans all
+dimensions. Weights are in memory, in an operand of their own; the table tells how many there are
+and where they begin. All of it is in float32, tap after tap, so that both back-ends give the same
+bits: products are rounded before they are added along one dimension, and not rounded (fma) in a
+window that spans all of them. That is how upstream adds, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .core import Array, Column, Core
+from .expr import cost
+
+if TYPE_CHECKING:
+    from ..cpu.cores import CpuCore
+    from ..gpu.cores import GpuCore
+    from .spec import KernelSpec
+
+# What is read outside of the elements a b c d. reflect_101: c b [a b c d] c b; reflect_1001:
+# b a [a b c d] d c; clamp: a a [a b c d] d d; wrap: c d [a b c d] a b; constant: a number.
+BORDERS = ("reflect_101", "reflect_1001", "clamp", "wrap", "constant")
+
+# Finding the element of a tap: arithmetic in `_place` of gpu/windows.py.
+TAP_OPERATIONS = 6
+
+
+def period(border: str, n: str) -> str:
+    """Source of the distance after which elements repeat; n: how many there are."""
+    return {"reflect_101": f"2 * {n} - 2", "reflect_1001": f"2 * {n}", "wrap": n}.get(border, "1")
+
+
+@dataclass(frozen=True)
+class WindowSum(Core):
+    """See above. Position p of the result reads elements p - anchor … p - anchor + count - 1.
+
+    The kernel adds `bias`, a multiple of the period, so that no position is negative. A CPU keeps
+    `ring` rows along a dimension, a power of two.
+    """
+
+    border: str = "reflect_101"
+    weights: int = 0  # the operand that holds them
+    fill: int | None = None  # the operand that holds the number outside, if the border is constant
+    parts: int = 1  # sums that are added up; 0: one window spans all dimensions
+    is_scaled: bool = False  # whether each part has a factor
+
+    def columns(self) -> dict[Column, str]:
+        dims, parts = range(len(self.axes)), range(max(self.parts, 1))
+        found: dict[Column, str] = {}
+        for k in dims:
+            found |= {("win_step", k): "index", ("win_at", k): "index"}
+            found |= {(f"win_{what}", k): "i32" for what in ("n", "in", "bias", "ring")}
+            for p in parts:
+                found |= {(f"win_{what}", p, k): "i32" for what in ("count", "anchor", "start")}
+        return found | {("win_scale", p): "f32" for p in parts if self.is_scaled}
+
+    def operations(self, spec: KernelSpec, table: Array) -> Array:
+        taps = np.zeros(len(table), np.int64)
+        for p in range(max(self.parts, 1)):
+            counts = [spec.columns["win_count", p, k] for k in range(len(self.axes))]
+            taps += table[:, counts].prod(axis=1)
+        return taps * (self.lanes * (cost(self.value) + 2) + TAP_OPERATIONS)
+
+    def cpu_renderer(self) -> type[CpuCore]:
+        from ..cpu.windows import WindowLines
+
+        return WindowLines
+
+    def gpu_renderer(self) -> type[GpuCore]:
+        from ..gpu.windows import WindowTaps
+
+        return WindowTaps

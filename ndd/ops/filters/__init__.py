@@ -1,0 +1,1 @@
+"""Windows around each element: blur, derivatives, any filter."""

@@ -1,0 +1,100 @@
+"""gaussian_blur: the weighted mean of a window, with weights that fall off like a bell."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from ...core.schema import data, geometry, op, static
+from ...fusion.graph import build
+from ...fusion.graph.shapes import Array
+from ...fusion.kinds.neighbourhood import MAX_WINDOW, Windows
+from ...kernels.ir.dtypes import DType
+from ..resample.sampling import rows_node
+from .windows import DTYPE_DOC, converted, per_axis, refuse, result_type, spatial_axes
+
+_IMAGE = "image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout='HWC')\n"
+
+
+@op.graph(
+    rejects="bool",
+    sample=_IMAGE + "ndd.gaussian_blur(image, sigma=1.5).shape\n=(48, 64, 3)",
+)  # fmt: skip
+def gaussian_blur(
+    input=data("Images, sequences or volumes."),
+    dtype=static(DType, None, DTYPE_DOC),
+    sigma=geometry(
+        float, (0.0,), "Standard deviation, or one per axis; 0: it follows from `window_size`.",
+        vector=True,
+    ),
+    window_size=geometry(
+        int, (0,), "Extent of the window, odd, or one per axis; 0: it follows from `sigma`.",
+        vector=True,
+    ),
+):  # fmt: skip
+    """Blur with a Gaussian window, along all spatial axes.
+
+    What lies outside of the image is its mirror image, without the border pixel (reflect 101).
+    """
+    x, axes = input, spatial_axes(input)
+    dtype = result_type(x, dtype)
+    sigma = per_axis("sigma", sigma, len(axes)).astype(np.float32)
+    size = per_axis("window_size", window_size, len(axes)).astype(np.int64)
+    weights, windows = _windows(sigma.tobytes(), size.tobytes(), len(axes))
+    table = rows_node(weights, x)
+    y = build.neighbourhood("gaussian_blur", x, axes, x.shapes, "reflect_101", table, windows)
+    return converted("gaussian_blur", y, dtype)
+
+
+@lru_cache(maxsize=256)
+def _windows(sigma: bytes, size: bytes, axes: int) -> tuple[Array, Windows]:
+    """The weights and where they are, for numbers of all samples, as bytes."""
+    sigmas, sizes = _completed(
+        np.frombuffer(sigma, np.float32).reshape(-1, axes),
+        np.frombuffer(size, np.int64).reshape(-1, axes),
+    )
+    weights, starts = _gaussians(sigmas, sizes)
+    counts = sizes[:, None, :]
+    return weights, Windows(counts, counts // 2, np.broadcast_to(starts[:, None, :], counts.shape))
+
+
+def _completed(sigma: Array, size: Array) -> tuple[Array, Array]:
+    """Both of the deviation and the size of the window, where one of them follows from the other;
+    in float32, as upstream has it."""
+    count = max(len(sigma), len(size))
+    sigma, size = (np.broadcast_to(a, (count, a.shape[1])) for a in (sigma, size))
+    refuse(~((sigma >= 0) & (sigma < np.inf)), "`sigma` must be finite and not negative, got {}",
+           sigma)  # fmt: skip
+    refuse(size < 0, "`window_size` must not be negative, got {}", size)
+    refuse((size > 0) & (size % 2 == 0), "`window_size` must be odd, got {}", size)
+    refuse((sigma == 0) & (size == 0), "one of `sigma` and `window_size` must not be {}", sigma)
+    refuse(6 * sigma > MAX_WINDOW, "`sigma` is too large: {}", sigma)
+    radius = np.ceil(3 * sigma).astype(np.int64)
+    size = np.where(size == 0, 2 * radius + 1, size)
+    from_size = (((size - 1) // 2 - 1) * np.float32(0.3) + np.float32(0.8)).astype(np.float32)
+    return np.where(sigma == 0, from_size, sigma), size
+
+
+def _gaussians(sigma: Array, size: Array) -> tuple[Array, Array]:
+    """Weights of all axes, [samples, all sizes], and where those of each axis begin.
+
+    Each is rounded to float32, and so are sums, in upstream's order: then all bits are the same.
+    """
+    room = size.max(axis=0)
+    starts = np.concatenate([[0], np.cumsum(room)])
+    weights = np.zeros((len(sigma), starts[-1]), np.float32)
+    for k in range(size.shape[1]):
+        radius = size[:, k] // 2
+        distance = np.arange(room[k])[None, :] - radius[:, None]
+        s = sigma[:, k]
+        factor = np.float32(0.5) / (s * s)
+        square = (distance * distance).astype(np.float32)
+        # in float64 and then rounded, it nearly always equals the C library's float32
+        exact = np.exp(-(square * factor[:, None]).astype(np.float64)).astype(np.float32)
+        half = np.where(distance < 0, exact, np.float32(0))
+        total = np.float32(2) * np.add.accumulate(half, axis=1, dtype=np.float32)[:, -1] + 1
+        bell = exact * (np.float32(1) / total.astype(np.float32))[:, None]
+        inside = np.abs(distance) <= radius[:, None]
+        weights[:, starts[k] : starts[k + 1]] = np.where(inside, bell, 0)
+    return weights, starts[None, :-1]
