@@ -29,9 +29,10 @@ FAMILIES = {
     ),
     "geometry": (
         "Crop, flip, pad, paste",
-        "geometry.crops geometry.paste geometry.normalize random.roi_crop",
+        "geometry.crops geometry.paste geometry.crop_mirror_normalize random.roi_crop",
     ),
     "filters": ("Blur and filters", "filters.blur filters.laplacian filters.correlate"),
+    "reductions": ("Reductions", "reduce.axis_reductions reduce.normalize"),
     "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
     "random": ("Random numbers and noise", "random.draws random.noises"),
     "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),

@@ -49,8 +49,8 @@ from .ops.boxes.bounding_boxes import bb_flip, bbox_paste, bbox_rotate
 from .ops.filters.blur import gaussian_blur
 from .ops.filters.correlate import filter
 from .ops.filters.laplacian import laplacian
+from .ops.geometry.crop_mirror_normalize import crop_mirror_normalize, erase
 from .ops.geometry.crops import crop, flip, pad, slice, transpose
-from .ops.geometry.normalize import crop_mirror_normalize, erase
 from .ops.geometry.paste import multi_paste, paste
 from .ops.images.image_decoders import imread, peek_image_shape
 from .ops.pointwise.color import (

@@ -8,6 +8,6 @@
 
 from __future__ import annotations
 
-from .ops.reduce.reductions import max, mean, mean_square, min, rms, std_dev, sum, variance
+from .ops.reduce.axis_reductions import max, mean, mean_square, min, rms, std_dev, sum, variance
 
 __all__ = ["max", "mean", "mean_square", "min", "rms", "std_dev", "sum", "variance"]

@@ -1,4 +1,4 @@
-"""Reduce: sums and extremes over whole axes; and Pool, which makes one tensor of a batch.
+"""Reduce: sums and extremes over whole axes; and PoolBatch, which makes one tensor of a batch.
 
 What feeds a reduction is computed inside of its loops. Its result is one number for many elements,
 so that it is stored, and what uses it reads a number. A CPU kernel makes it at once; for a GPU
@@ -187,7 +187,7 @@ def merge_dimensions(extents: Array, rows: Array, spec: KernelSpec) -> None:
 
 
 @dataclass(frozen=True)
-class Pool(Opaque):
+class PoolBatch(Opaque):
     """Equal samples of a batch as one tensor with one more axis, the first: the same memory."""
 
     @property
@@ -207,7 +207,7 @@ class Pool(Opaque):
 def pool(op: str, x: Node) -> Node:
     """All samples of `x`, which are of one shape, as one tensor."""
     rows = np.concatenate([[x.count], x.shapes.rows[0]])[None]
-    return make(op, Pool(x.rank + 1), (x,), Shapes(rows), None, False)
+    return make(op, PoolBatch(x.rank + 1), (x,), Shapes(rows), None, False)
 
 
 def reduce(

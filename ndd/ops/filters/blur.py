@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from ...core.schema import data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.shapes import Array
 from ...fusion.kinds.neighbourhood import MAX_WINDOW, Windows
+from ...kernels.common.memo import memoized
 from ...kernels.ir.dtypes import DType
 from ..resample.sampling import rows_node
-from .windows import DTYPE_DOC, converted, per_axis, refuse, result_type, spatial_axes
+from .window_arguments import DTYPE_DOC, converted, per_axis, refuse, result_type, spatial_axes
 
 _IMAGE = "image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout='HWC')\n"
 
@@ -47,7 +46,7 @@ def gaussian_blur(
     return converted("gaussian_blur", y, dtype)
 
 
-@lru_cache(maxsize=256)
+@memoized(256)
 def _windows(sigma: bytes, size: bytes, axes: int) -> tuple[Array, Windows]:
     """The weights and where they are, for numbers of all samples, as bytes."""
     sigmas, sizes = _completed(

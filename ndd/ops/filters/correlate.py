@@ -14,7 +14,7 @@ from ...kernels.ir.dtypes import DType
 from ...kernels.ir.windows import BORDERS
 from ..geometry.window import beside
 from ..resample.sampling import rows_node
-from .windows import DTYPE_DOC, converted, result_type, spatial_axes
+from .window_arguments import DTYPE_DOC, converted, result_type, spatial_axes
 
 MODES = ("same", "valid")
 _NAMES = {**{name: name for name in BORDERS}, "fill": "constant"}

@@ -12,7 +12,7 @@ from ...fusion.graph.shapes import Array
 from ...fusion.kinds.neighbourhood import Windows
 from ...kernels.ir.dtypes import DType
 from ..resample.sampling import rows_node
-from .windows import DTYPE_DOC, converted, per_axis, refuse, result_type, spatial_axes
+from .window_arguments import DTYPE_DOC, converted, per_axis, refuse, result_type, spatial_axes
 
 MAX_SIZE = 31
 

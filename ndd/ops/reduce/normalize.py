@@ -13,6 +13,7 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
+from .axis_reductions import NAMES_DOC
 from .moments import (
     Part,
     as_type,
@@ -27,7 +28,6 @@ from .moments import (
     value_counts,
     variance_around,
 )
-from .reductions import NAMES_DOC
 
 _NAME = "normalize"
 
