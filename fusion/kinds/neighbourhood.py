@@ -13,9 +13,9 @@ from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.windows import BORDERS, WindowSum
-from ..graph.node import Node, static_channels
+from ..graph.node import Node
 from ..graph.shapes import Array, Shapes
-from .base import DEAR, Kind, Reads, Term, Terms, Work, make
+from .base import DEAR, Kind, Reads, Terms, Work, make
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
@@ -79,18 +79,8 @@ class Neighbourhood(Kind):
 
     def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
         source, weights, *fill = lowering.inputs[position]
-        own = list(terms)
-        for k, axis in enumerate(self.axes):
-            own[axis] = (lowering.rank + k, 0, ())
-        channels = static_channels(lowering.nodes[position])
-        which: tuple[str, int] | None = None
-        if channels is not None and channels[0] not in self.axes:
-            which = self._channel(lowering, terms[channels[0]], channels[1], terms)
-        count = 0
-        if which is not None and channels is not None:
-            own[channels[0]] = (lowering.rank + len(self.axes), 0, ())
-            count = channels[1]
-        tap = yield source, tuple(own), None
+        own, count, which = lowering.in_core(position, terms, self.axes)
+        tap = yield source, own, None
         where = tuple(terms[a] for a in self.axes)
         core = WindowSum(
             ex.cast(tap, dt.float32), tuple(axis for axis, _, _ in where), count, self.border,
@@ -98,20 +88,7 @@ class Neighbourhood(Kind):
             lowering.slot(fill[0], _NUMBERS, None) if fill else None,
             self.parts, self.is_scaled,
         )  # fmt: skip
-        return lowering.claim(position, where, core, which or ("at", 0))
-
-    def _channel(
-        self, lowering: Lowering, term: Term, count: int, terms: Terms
-    ) -> tuple[str, int] | None:
-        """Which channel of a pixel is asked for: a number, or an unrolled axis."""
-        axis, k, path = term
-        if path:
-            return None
-        if axis is None:
-            return "at", k
-        followed = [terms[a][0] for a in self.axes]
-        is_unrolled = lowering.channels == (axis, count) and axis not in followed
-        return ("axis", axis) if is_unrolled else None
+        return lowering.claim(position, where, core, which)
 
     def bind(
         self, binder: Binder, rows: Array, spec: KernelSpec, position: int, terms: Terms

@@ -14,9 +14,9 @@ from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.separable import TAPS, SeparableSum
 from ...kernels.ir.taps import NEAREST, NEAREST_SUM, Taps, filter_tables
-from ..graph.node import Node, static_channels
+from ..graph.node import Node
 from ..graph.shapes import Array, Shapes, within
-from .base import DEAR, Kind, Reads, Term, Terms, Work, make
+from .base import DEAR, Kind, Reads, Terms, Work, make
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
@@ -56,38 +56,12 @@ class Resample(Kind):
     # -- in a kernel ---------------------------------------------------------------------------
 
     def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
-        own = list(terms)
-        for k, axis in enumerate(self.axes):
-            own[axis] = (lowering.rank + k, 0, ())
-        channels = static_channels(lowering.nodes[position])
-        which: tuple[str, int] | None = None
-        if channels is not None and channels[0] not in self.axes:
-            which = self._channel(lowering, terms[channels[0]], channels[1], terms)
-        if which is not None:
-            assert channels is not None
-            own[channels[0]] = (lowering.rank + len(self.axes), 0, ())
-        tap = yield lowering.inputs[position][0], tuple(own), None
+        own, count, which = lowering.in_core(position, terms, self.axes)
+        tap = yield lowering.inputs[position][0], own, None
         where = tuple(terms[a] for a in self.axes)
         follows = tuple(axis for axis, _, _ in where)
-        count = 0 if which is None or channels is None else channels[1]
         core = SeparableSum(ex.cast(tap, dt.float32), follows, count)
-        return lowering.claim(position, where, core, which or ("at", 0))
-
-    def _channel(
-        self, lowering: Lowering, term: Term, count: int, terms: Terms
-    ) -> tuple[str, int] | None:
-        """Which channel of an interpolated pixel is requested: a number, or an unrolled axis.
-
-        None if it is neither; then the core computes channels one by one.
-        """
-        axis, k, path = term
-        if path:
-            return None
-        if axis is None:
-            return "at", k
-        sampled = [terms[a][0] for a in self.axes]
-        is_unrolled = lowering.channels == (axis, count) and axis not in sampled
-        return ("axis", axis) if is_unrolled else None
+        return lowering.claim(position, where, core, which)
 
     def bind(
         self, binder: Binder, rows: Array, spec: KernelSpec, position: int, terms: Terms

@@ -7,7 +7,7 @@ lower itself (`Kind.lower`); this module drives the walk and offers the function
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from ...kernels.ir import dtypes as dt
@@ -167,6 +167,27 @@ class Lowering:
     def slot(self, position: int, terms: Terms, guard: Expr | None) -> int:
         """The slot of an operand that the kernel reads; a new one if the operand is new."""
         return self._loads.setdefault((position, terms, guard), len(self._loads))
+
+    def in_core(
+        self, position: int, terms: Terms, axes: Sequence[int]
+    ) -> tuple[Terms, int, tuple[str, int]]:
+        """How a core reads its input if its dimensions are these axes of node `position`.
+
+        Returns the terms of the input; how many channels the core computes together, 0 if it
+        computes them one by one; and which of them is requested, as `claim` takes it.
+        """
+        own = list(terms)
+        for k, a in enumerate(axes):
+            own[a] = (self.rank + k, 0, ())
+        channels = static_channels(self.nodes[position])
+        if channels is None or channels[0] in axes:
+            return tuple(own), 0, ("at", 0)
+        axis, k, path = terms[channels[0]]
+        is_unrolled = self.channels == (axis, channels[1])
+        if path or (axis is not None and (not is_unrolled or axis in [terms[a][0] for a in axes])):
+            return tuple(own), 0, ("at", 0)
+        own[channels[0]] = (self.rank + len(axes), 0, ())
+        return tuple(own), channels[1], ("at", k) if axis is None else ("axis", axis)
 
     def claim(self, position: int, where: Terms, core: Core, which: tuple[str, int]) -> Expr:
         """Use the kernel's core for node `position`; the result reads it.
