@@ -18,10 +18,10 @@ from .typing import InterpTypeLike as _InterpTypeLike, TensorLike as _TensorLike
 
 @_overload
 def max(input: _ArrayLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, keep_dims: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Find the largest of the values along some axes. Not-a-number is passed over."""
+    """Find the largest value along some axes. NaN is ignored."""
 @_overload
 def max(input: _TensorLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, keep_dims: _bool | None = False, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Find the largest of the values along some axes. Not-a-number is passed over."""
+    """Find the largest value along some axes. NaN is ignored."""
 @_overload
 def mean(input: _ArrayLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, dtype: _DTypeLike | None = None, keep_dims: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Take the mean of the values along some axes; integer types are truncated."""
@@ -36,10 +36,10 @@ def mean_square(input: _TensorLike, *, axes: int | _Sequence[int] | None = None,
     """Take the mean of the squares of the values along some axes."""
 @_overload
 def min(input: _ArrayLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, keep_dims: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Find the smallest of the values along some axes. Not-a-number is passed over."""
+    """Find the smallest value along some axes. NaN is ignored."""
 @_overload
 def min(input: _TensorLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, keep_dims: _bool | None = False, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Find the smallest of the values along some axes. Not-a-number is passed over."""
+    """Find the smallest value along some axes. NaN is ignored."""
 @_overload
 def rms(input: _ArrayLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, dtype: _DTypeLike | None = None, keep_dims: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Take the root of the mean of the squares of the values along some axes."""

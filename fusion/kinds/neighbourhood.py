@@ -22,32 +22,33 @@ if TYPE_CHECKING:
     from ..plan.lowering import Lowering
     from ..run.binder import Binder, Number
 
-# Elements along one dimension of a window. Wider ones are mistakes, such as a huge sigma.
+# Limit along one dimension of a window; a wider one is a mistake, such as a huge sigma.
 MAX_WINDOW = 1 << 20
 
 
 class Windows(NamedTuple):
-    """The windows of all samples (or of one, if they are alike), [samples, parts, axes] each.
+    """The windows of all samples, as arrays [samples or 1, parts, axes].
 
-    Element p of the result reads p - anchor … p - anchor + count - 1 along an axis; its weights
-    begin with number `start` of the second input.
+    Along each axis, element p of the result reads elements p - anchor … p - anchor + count - 1;
+    their weights begin at index `start` of the second input.
     """
 
     count: Array  # type: ignore[assignment]  # hides a method of tuples
     anchor: Array
     start: Array
-    scale: Array | None = None  # float32 [samples, parts]: factors of the parts
+    scale: Array | None = None  # float32 [samples, parts]: a factor for each part
 
 
 @dataclass(frozen=True)
 class Neighbourhood(Kind):
-    """Inputs: the value, the weights, and the number outside of it if `border` is "constant".
-    params: `Windows`. The result is float32.
+    """Sums `x` over weighted windows, as float32; params = `Windows`.
+
+    Inputs: `x`, the weights, and the fill value outside of `x` if `border` is "constant".
     """
 
     axes: tuple[int, ...]
     border: str
-    parts: int  # sums along one axis after the other, added up; 0: one window spans all axes
+    parts: int  # separable sums that are added up; 0: one window spans all axes
     is_scaled: bool
 
     has_core = True
@@ -113,7 +114,7 @@ class Neighbourhood(Kind):
                 rows[:, place["win_scale", p]] = windows.scale[:, p].view(np.int32)
 
     def _bias(self, n: Array, before: Array) -> Number:
-        """What makes all positions positive, and changes no element that they stand for."""
+        """A multiple of the border's period that makes all positions positive."""
         if self.border in ("clamp", "constant"):
             return 0
         period = {"reflect_101": 2 * n - 2, "reflect_1001": 2 * n, "wrap": n}[self.border]
@@ -122,7 +123,7 @@ class Neighbourhood(Kind):
         return bias
 
     def _ring(self, n: Array, windows: Windows, k: int) -> Array:
-        """How many rows have to be kept for two lines, rounded up to a power of two."""
+        """How many rows a CPU kernel keeps to compute two lines, rounded up to a power of two."""
         anchor = windows.anchor[:, :, k]
         reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1) + 1
         rows = reach if self.border == "wrap" else np.minimum(reach, n)
@@ -132,8 +133,8 @@ class Neighbourhood(Kind):
     def region(
         self, binder: Binder, root: Node, position: int, terms: Terms, k: int
     ) -> tuple[Number, Number]:
-        """The lowest and the highest element along a dimension; more than that if it is mirrored
-        or repeated at the border."""
+        """The lowest and the highest element read along a dimension, including those that the
+        border mirrors or repeats."""
         node = binder.nodes[position]
         count, anchor = node.params.count[:, :, k], node.params.anchor[:, :, k]
         step, at = binder.numbers(terms[k])
@@ -155,11 +156,11 @@ class Neighbourhood(Kind):
         return first, last
 
 
-_NUMBERS: Terms = ((None, 0, ()),)  # an operand that is read as a list of numbers
+_NUMBERS: Terms = ((None, 0, ()),)  # terms of an operand that the core reads as a flat list
 
 
 def _within(values: Number, highest: Array) -> Array:
-    # np.clip takes three times as long for short arrays
+    # np.clip takes three times as long for short arrays.
     return np.minimum(np.maximum(values, 0), highest)
 
 
@@ -167,7 +168,7 @@ def neighbourhood(
     op: str, x: Node, axes: Sequence[int], shapes: Shapes, border: str, weights: Node,
     windows: Windows, parts: int = 1, fill: Node | None = None,
 ) -> Node:  # fmt: skip
-    """`x` summed up over windows along `axes`, as float32."""
+    """Sum `x` over windows along `axes`, as float32."""
     widest = int(windows.count.max(initial=0))
     if widest > MAX_WINDOW:
         raise ValueError(f"the window is too large: {widest} elements, at most {MAX_WINDOW} can be")

@@ -1,8 +1,8 @@
-"""Reduce: sums and extremes over whole axes; and PoolBatch, which makes one tensor of a batch.
+"""Reduce: sums and extremes over whole axes; and PoolBatch, which turns a batch into one tensor.
 
-What feeds a reduction is computed inside of its loops. Its result is one number for many elements,
-so that it is stored, and what uses it reads a number. A CPU kernel makes it at once; for a GPU
-there are up to three nodes (see NOTE [order of summation] in kernels/ir/reduction.py).
+The loops of a reduction compute its input on the fly. Its result is one number for many elements,
+so it is stored, and its users read that number. A CPU needs one kernel for it; for a GPU we make
+up to three nodes (see NOTE [order of summation] in kernels/ir/reduction.py).
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
     from ..plan.lowering import Lowering
     from ..run.binder import Binder, Number
 
-# Integers that CPU kernels sum up in lanes of 32 bits: so many values of 16 bits fit.
+# A CPU kernel sums integers in lanes of 32 bits; the sum of this many 16-bit values fits into one.
 NARROW_VALUES = 1 << 15
 
 
 class Numbers(NamedTuple):
-    """What a reduction is told of each sample."""
+    """The numbers per sample that a reduction needs."""
 
     lanes: Array | None = None  # extents of the axis of lanes, if the result has one
-    divisors: Array | None = None  # of means
+    divisors: Array | None = None  # what the sum is divided by, if the result is a mean
 
 
-NO_NUMBERS = Numbers()  # one object: equal sums of one value are merged by identity
+NO_NUMBERS = Numbers()  # shared, because equal nodes are merged only if params are identical
 
 
 @dataclass(frozen=True)
 class Reduce(Kind):
-    """The values along `axes`, combined; params = `Numbers`.
+    """Combines the values along `axes`; params = `Numbers`.
 
-    The result is of type `acc`, or a float64 if it is a mean: divided by a number per sample.
+    The result has type `acc`; a mean, which is divided by a number per sample, is float64.
     """
 
-    axes: tuple[int, ...]  # of the input, in their order
+    axes: tuple[int, ...]  # of the input, ascending
     combine: str  # add, min or max
     acc: DType
     is_mean: bool = False
-    # A mean of a number of values that is not positive (by its divisor) is 0 instead of a quotient.
+    # If the divisor of a guarded mean is not positive, the result is 0 instead of the quotient.
     is_guarded: bool = False
-    lane_axis: int | None = None  # of the result: partial results of lanes
+    lane_axis: int | None = None  # the axis of the result that holds one partial result per lane
 
     has_core = True
     is_summary = True
@@ -116,7 +116,10 @@ class Reduce(Kind):
     def _channels(
         self, lowering: Lowering, position: int, source: int, terms: Terms
     ) -> tuple[tuple[str, int], int]:
-        """Which of so many channels are combined side by side, because they lie side by side."""
+        """The requested channel (as `claim` takes it), and how many the core combines together.
+
+        A CPU kernel combines interleaved channels together; 0: it combines them one by one.
+        """
         node, x = lowering.nodes[position], lowering.nodes[source]
         channels = static_channels(node)
         if node.device is not None or channels is None or x.rank - 1 in self.axes:
@@ -160,10 +163,10 @@ class Reduce(Kind):
 
 
 def merge_dimensions(extents: Array, rows: Array, spec: KernelSpec) -> None:
-    """Make long runs of the last dimension where those before it continue it in memory.
+    """Merge dimensions into the last one if they are contiguous with it, for longer inner loops.
 
-    The order of the values stays. `extents` [samples, dimensions] are changed in place; `rows` hold
-    the strides of the core's operands already.
+    The order of the values stays the same. `extents` [samples, dimensions] are changed in place;
+    `rows` already hold the strides of the core's operands.
     """
     assert spec.core is not None
     slots = {e.attr for e in ex.walk([spec.core.value]) if e.op == "load"}
@@ -188,7 +191,7 @@ def merge_dimensions(extents: Array, rows: Array, spec: KernelSpec) -> None:
 
 @dataclass(frozen=True)
 class PoolBatch(Opaque):
-    """Equal samples of a batch as one tensor with one more axis, the first: the same memory."""
+    """Turns a batch of equal shapes into one tensor with a new first axis, in the same memory."""
 
     @property
     def is_rename(self) -> bool:
@@ -205,7 +208,7 @@ class PoolBatch(Opaque):
 
 
 def pool(op: str, x: Node) -> Node:
-    """All samples of `x`, which are of one shape, as one tensor."""
+    """All samples of `x`, which have the same shape, as one tensor."""
     rows = np.concatenate([[x.count], x.shapes.rows[0]])[None]
     return make(op, PoolBatch(x.rank + 1), (x,), Shapes(rows), None, False)
 
@@ -214,9 +217,9 @@ def reduce(
     op: str, x: Node, axes: Sequence[int], combine: str, acc: DType, layout: str | None,
     divisors: Array | None = None, is_guarded: bool = False,
 ) -> Node:  # fmt: skip
-    """The values of `x` along `axes` (at least one), combined to a value of type `acc`.
+    """Combine the values of `x` along `axes` (at least one) to a value of type `acc`.
 
-    With `divisors`, one or one per sample: a mean, as float64.
+    With `divisors` (one, or one per sample) the result is a mean, as float64.
     """
     axes = sorted(axes)
     if static_channels(x) is not None and axes == [static_channels(x)[0]]:  # type: ignore[index]
@@ -238,8 +241,10 @@ def reduce(
 def _in_lanes(
     op: str, x: Node, axes: Sequence[int], combine: str, acc: DType, lanes: Array
 ) -> tuple[Node, list[int]]:
-    """Partial results of lanes, and the axis along which they lie: behind all axes that are kept
-    and come before the last reduced one, so that neighbours read neighbours."""
+    """Partial results, one per lane, and the axis of the lanes.
+
+    The lanes replace the last reduced axis, so neighbouring GPU threads read neighbouring values.
+    """
     kept = [d for d in range(x.rank) if d not in axes]
     lane_axis = sum(d < axes[-1] for d in kept)
     rows = np.insert(x.shapes.rows[:, kept], lane_axis, lanes, axis=1)
@@ -252,10 +257,10 @@ def _of_channels(
     op: str, x: Node, axis: int, combine: str, acc: DType, layout: str | None,
     divisors: Array | None, is_guarded: bool,
 ) -> Node:  # fmt: skip
-    """The few channels of each pixel, combined one after the other by an expression."""
+    """Combine the channels of each pixel by an expression, because they are few."""
     rows = x.shapes.rows.copy()
     count, rows[:, axis] = int(rows[0, axis]), 1
-    # the number of channels is the same in all samples, and so is what a mean is divided by
+    # All samples have the same number of channels, so they have the same divisor, too.
     divisor = None if divisors is None else int(divisors[0])
     key = (axis, count, combine, acc, divisor, is_guarded)
     whole = [tuple(range(x.rank))]

@@ -88,7 +88,7 @@ def keep_scattered(draft: Draft) -> None:
 
 
 def keep_not_computable(draft: Draft) -> None:
-    """What is read element by element, in loops of a core, is computed there if it can be."""
+    """Store inputs of a core's loops that cannot be computed inside of these loops."""
     for p, kind in draft.pending():
         for k, i in enumerate(draft.inputs[p]):
             if kind.reads(k) is Reads.ONCE:
@@ -107,7 +107,7 @@ def _not_computable(draft: Draft, p: int) -> list[int]:
             continue
         if not kind.can_loop():
             if kind.stores_its_users:
-                return [p]  # and what has been done with it
+                return [p]  # store it after the operations that follow the node
             found.append(q)
             continue
         stack += [i for i in draft.inputs[q] if i not in seen]
@@ -116,8 +116,10 @@ def _not_computable(draft: Draft, p: int) -> list[int]:
 
 
 def keep_summaries(draft: Draft) -> None:
-    """A number that stands for many elements is stored where it is used for each of many, and so
-    is what has been made of it."""
+    """Store a summary, or a value computed from one, if its user would compute it per element.
+
+    A summary is one number for many elements, such as a sum.
+    """
     small: list[bool] = []
     for p, inputs in enumerate(draft.inputs):
         kind = draft.kind(p)

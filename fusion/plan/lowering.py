@@ -294,7 +294,7 @@ class Lowering:
             for p, (terms, _) in self.stores.items()
         )
         indices = tuple(Index(t[0], t[0] is not None and not t[2]) for t in self._indices)
-        # Leave out views that only rename axes: they do nothing in a kernel, which is named by ops.
+        # The kernel's name lists its ops. Leave out views that only rename axes: they are no-ops.
         renamed = {p for p in self.members if self.nodes[p].definition.kind.is_rename}
         ops = tuple(self.nodes[p].op for p in sorted(self.members.keys() - renamed or renamed))
         spec = KernelSpec(

@@ -35,7 +35,7 @@ class CpuCore(ABC):
         assert writer.spec.core is not None
         self.writer = writer
         self.spec = writer.spec
-        self.hoisted: dict[Expr, None] = {}  # parts of `value` that have been computed before
+        self.hoisted: dict[Expr, None] = {}  # parts of `value` that `hoist` has computed
 
     @property
     def line_depth(self) -> int:
@@ -71,7 +71,7 @@ class CpuCore(ABC):
         return lines, writer.ref(core.value)
 
     def hoist(self) -> list[str]:
-        """Lines that compute, once per sample, those parts of `value` that stay the same."""
+        """Lines that compute, once per sample, the parts of `value` that no position changes."""
         assert self.spec.core is not None
         self.hoisted = constant_parts(self.spec)
         return [self.writer.assign(e, self._number(e)) for e in self.hoisted]

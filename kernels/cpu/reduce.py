@@ -1,4 +1,7 @@
-"""Source of a reduction in a CPU kernel: see NOTE [order of summation] in ir/reduction.py."""
+"""Renders a `Reduction` as source of a CPU kernel.
+
+See NOTE [order of summation] in ir/reduction.py.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from ..ir.reduction import DIVISOR, FOLD, Reduction
 from ..ir.spec import KernelSpec
 from .cores import CpuCore, indented
 
-# Sums of 8 and 16 bits are 32 bits wide for so many values, at most: twice the vectors of 64 bits
-# (bytes: 47 GB/s instead of 24).
+# Up to this many 8- and 16-bit values are summed in 32 bits: vectors hold twice as many sums as
+# with 64 bits (bytes: 47 GB/s instead of 24).
 NARROW_RUN = 1 << 15
 
 
@@ -23,13 +26,15 @@ def _reduction(spec: KernelSpec) -> Reduction:
 
 
 def _has_lanes(core: Reduction) -> bool:
-    """Whether partial results lie in memory. Integers of one channel are combined in registers,
-    where LLVM has its own lanes."""
+    """Whether lanes are kept in scratch memory.
+
+    Integers of one channel are combined in registers, because LLVM vectorizes that loop itself.
+    """
     return core.acc.is_float or core.channels > 0
 
 
 def _lane_type(core: Reduction) -> DType:
-    """The type of partial results."""
+    """The type of a lane's partial result."""
     if core.combine != "add" or core.acc.is_float or core.value.dtype.bits > 16:
         return core.acc
     return dt.int32 if core.value.dtype.kind is DType.Kind.signed else dt.uint32
@@ -83,7 +88,7 @@ class ReductionLines(CpuCore):
         return [*(f"q_{k}" for k in range(len(core.axes) - 1)), last]
 
     def _one_by_one(self, core: Reduction) -> Iterator[str]:
-        """Few values: one after the other."""
+        """Combine values in order, in one lane, because they are few."""
         last = len(core.axes) - 1
 
         def body() -> Iterator[str]:
@@ -96,7 +101,7 @@ class ReductionLines(CpuCore):
         yield from self._rows(core, body())
 
     def _in_registers(self, core: Reduction) -> Iterator[str]:
-        """Integers, in any order."""
+        """Combine integers in registers; their order does not matter."""
         last = len(core.axes) - 1
         narrow = _lane_type(core)
         if narrow is core.acc:
@@ -115,7 +120,7 @@ class ReductionLines(CpuCore):
         yield from self._rows(core, body())
 
     def _in_lanes(self, core: Reduction) -> Iterator[str]:
-        """Values take turns in the lanes, which lie in memory side by side, channels innermost."""
+        """Combine values in lanes, which lie side by side in scratch memory, channels innermost."""
         last, c = len(core.axes) - 1, core.lanes
         kind = _lane_type(core)
 
@@ -147,7 +152,7 @@ class ReductionLines(CpuCore):
             yield f"    {total} = {_combined(core, core.acc, total, lane)}"
 
     def _add_run(self, core: Reduction, kind: DType) -> Iterator[str]:
-        """`count` values from `first` on into the lanes from `turn` on."""
+        """Combine `count` values from `first` on into the lanes from `turn` on."""
         c = core.lanes
         if core.channels and self._is_packed(core):
             yield f"for j in range(count * {c}):"
@@ -162,8 +167,10 @@ class ReductionLines(CpuCore):
             yield from indented([*lines, _into_lane(core, kind, lane, value)])
 
     def _is_packed(self, core: Reduction) -> bool:
-        """Whether the channels of all operands lie side by side, so that one loop runs over them
-        and the last dimension; numbers may take part."""
+        """Whether one loop can run over the last dimension and the channels together.
+
+        All operands must have interleaved channels, or be a single number.
+        """
         last = self.spec.rank + len(core.axes) - 1
         numbered = [e.attr for e in walk([core.value]) if e.op == "index"]
         if any((self.spec.indices[slot].axis or 0) >= last for slot in numbered):
@@ -182,9 +189,9 @@ def _into_lane(core: Reduction, kind: DType, lane: str, value: str) -> str:
 
 
 def _combined(core: Reduction, kind: DType, a: str, b: str) -> str:
-    """Source of two values combined into one of a type; `b` may be narrower."""
+    """Source that combines two values into one of type `kind`; `b` may be narrower."""
     if core.combine != "add":
         return f"choose({b} {'<' if core.combine == 'min' else '>'} {a}, {b}, {a})"
-    if kind is dt.int64:  # Numba calls the overflow of signed numbers undefined
+    if kind is dt.int64:  # in Numba, overflow of signed integers is undefined
         return f"i64(u64({a}) + u64(i64({b})))"
     return f"{a} + {kind}({b})" if kind.is_float else f"{kind}({a} + {kind}({b}))"

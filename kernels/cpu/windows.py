@@ -1,12 +1,11 @@
-"""Source of windowed sums in a CPU kernel: one line of the result at a time.
+"""Renders a `WindowSum` as source of a CPU kernel, which computes one line of the result at a time.
 
-Each row of the value that is read is computed once, as float32, with its border, every channel in a
-plane of its own. If sums are taken along one dimension after the other, those along the row follow
-at once; a ring in scratch memory keeps the rows that the next lines need, and the line is a sum of
-these. If one window spans all dimensions, the ring keeps the rows as they are, and the line is a
-sum of rows that are shifted against each other. Both are the same loop: a weighted sum of runs of
-floats, given a list of their addresses (native/window_sums.py). What follows in the group reads the
-line, so there is no full-size intermediate.
+The kernel computes each input row once, as float32 with its border, each channel in its own plane.
+A ring in scratch memory keeps the rows that the next lines need. A separable window is summed along
+each row before the row enters the ring, and a line is a weighted sum of rows in the ring. If one
+window spans all dimensions, the ring keeps unsummed rows, and a line is a weighted sum of shifted
+rows. Both use the same loop: a weighted sum of runs of floats, given a list of their addresses
+(native/window_sums.py). Later ops of the group read the line, so no full-size intermediate exists.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from .native.block_sizes import GROUP
 if TYPE_CHECKING:
     from .render import Writer
 
-LINE = 2 * GROUP  # floats in a line of the cache: rows of a ring begin with one
-# Types whose rows are widened by a function of their own, all others by a loop in the kernel.
+LINE = 2 * GROUP  # floats in a cache line; rows of a ring are aligned to cache lines
+# Native functions widen rows of these types to float32; a loop in the kernel does it for others.
 _WIDENED = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.int32, dt.float32, dt.float64)
 
 
@@ -46,8 +45,8 @@ class WindowLines(CpuCore):
         self.channels = core.lanes
         self.parts = range(max(core.parts, 1))
         self.is_direct = core.parts == 0
-        # Two lines that follow each other read nearly the same rows, so they are made together
-        # (blur of 400 × 500 × 3 bytes, σ = 1: 0.57 → 0.52 ms, 7 × 7 filter: 1.19 → 0.95).
+        # Two neighbouring lines read nearly the same rows, so we compute them together (400 × 500
+        # × 3 bytes: blur with σ = 1 takes 0.52 instead of 0.57 ms, a 7 × 7 filter 0.95 not 1.19).
         self.in_pairs = self.last == 1 and not core.is_scaled
 
     @property
@@ -125,7 +124,7 @@ class WindowLines(CpuCore):
             if k < last:
                 yield f"around_{k} = max({period(core.border, f'win_in_{k}')}, 1)"
                 yield f"last_of_{k} = win_ring_{k} - 1"
-        # columns of the result that are needed, and what they need of a row
+        # Find the columns of the result that are needed, and the part of a row that they read.
         n = self._n(last)
         yield f"from_0 = min(max(win_at_{last}, 0), win_n_{last} - 1)"
         to = f"win_at_{last} + win_step_{last} * ({n} - 1)"
@@ -139,13 +138,13 @@ class WindowLines(CpuCore):
         yield "pitch = max(end, high) - origin"
         yield f"room = max(pitch, {n})"
         yield f"is_straight = (win_step_{last} == 1) & (columns == {n})"
-        # planes are summed up in one go, with what lies between them, in groups of eight
+        # One loop sums all planes and the gaps between them, in groups of eight floats.
         yield f"size = {_in_lines(f'{self.channels} * pitch')}"
         yield f"line_0, line_1 = line, line + {_in_lines(f'{self.channels} * room')} * 4"
         yield f"used = {self.channels - 1} * pitch + columns"
         slots = " * ".join(f"win_ring_{k}" for k in self.rows) or "1"
         yield f"slots = {slots}"
-        yield "made = -1"  # which line is in the second place
+        yield "made = -1"  # number of the line that is already in `line_1`
         yield "for slot in range(slots):"
         yield "    put_i64(kept, slot, -1)"
         for p in range(core.parts):
@@ -161,8 +160,8 @@ class WindowLines(CpuCore):
             yield from self._across("slots")
 
     def _span(self, n: str) -> Iterator[str]:
-        """Which columns of the input are read, from `low` to `high`: those of the window, and those
-        that stand for what lies outside."""
+        """The range of input columns to read, `low` to `high`, including those that the border
+        mirrors or repeats."""
         border = self.core.border
         yield f"low = min(max(begin, 0), {n} - 1)"
         yield f"high = max(min(end, {n}), low + 1)"
@@ -198,7 +197,7 @@ class WindowLines(CpuCore):
         yield from indented(self._line())
 
     def _line(self) -> Iterator[str]:
-        """The line at hand and, if `more`, the next one."""
+        """Compute the current line and, if `more`, the next one."""
         spans = {k: (f"before_{k}", f"reach_{k}") for k in self.rows}
         if self.in_pairs:
             spans[0] = "before_0", "reach_0 + more"
@@ -220,7 +219,7 @@ class WindowLines(CpuCore):
             yield f"        {turn}(to_1, pitch, line_1, room, {self.channels}, {given})"
 
     def _sum_rows(self, taps: str, weights: str, count: str, by: str, to: str) -> Iterator[str]:
-        """The weighted sum of a list of rows; `by`: how much further on the next line begins."""
+        """The weighted sum of a list of rows; the list of the next line begins `by` rows later."""
         helper = self._call("sum_taps_fma" if self.is_direct else "sum_taps")
         one = f"{helper}({taps}, 0, {weights}, {count}, used, {to})"
         if not self.in_pairs:
@@ -238,7 +237,7 @@ class WindowLines(CpuCore):
     ) -> Iterator[str]:
         """Loops over the rows of a window; `body` gets the slot and the number of the row.
 
-        `spans`: per dimension, how far before the position it begins, and how long it is.
+        `spans`: per dimension, how far before the position the window begins, and its length.
         """
         number, slot, missing = self._outer_number(), "0", []
         border, by = self.core.border, 0
@@ -265,21 +264,22 @@ class WindowLines(CpuCore):
         yield from indented(body(name, number), by)
 
     def _place(self, k: int, position: str, v: str, s: str) -> Iterator[str]:
-        """The row `s` that is read at a position `v`."""
+        """Compute position `v`, and the row `s` that is read there."""
         yield f"{v} = {position}"
         border = self.core.border
         if border == "clamp" or border == "constant":
             yield f"{s} = min(max({v}, 0), win_in_{k} - 1)"
             return
         yield f"{s} = {v} - win_bias_{k}"
-        yield f"if ({s} < 0) | ({s} >= win_in_{k}):"  # a division takes as long as ten additions
+        # Test first, because a division takes as long as ten additions.
+        yield f"if ({s} < 0) | ({s} >= win_in_{k}):"
         yield f"    {s} = {v} % around_{k}"
         if border != "wrap":
             mirror = f"around_{k} - {s}" + (" - 1" if border == "reflect_1001" else "")
             yield f"    {s} = min({s}, {mirror})"
 
     def _keep(self, slot: str, number: str) -> Iterator[str]:
-        """Compute a row unless it is there; `kept` tells which row is in which slot."""
+        """Compute a row unless its slot holds it; `kept` lists the row number in each slot."""
         if not self.rows:
             yield from self._row("0")
             return
@@ -291,7 +291,7 @@ class WindowLines(CpuCore):
         yield from indented(self._row(slot))
 
     def _row(self, slot: str) -> Iterator[str]:
-        """One row, with its border and, where dimensions follow each other, summed up."""
+        """Compute one row with its border; for a separable window, also sum along it."""
         row = f"ring_0 + {slot} * size * 4" if self.is_direct else "raw"
         base = self.writer.fresh("b")
         yield f"{base} = {row}"
@@ -303,7 +303,7 @@ class WindowLines(CpuCore):
         yield from self._across(slot)
 
     def _across(self, slot: str) -> Iterator[str]:
-        """Sums along a row, for all parts."""
+        """Sum along a row, for all parts."""
         if self.is_direct or not self.rows:
             return
         for p in self.parts:
@@ -314,7 +314,7 @@ class WindowLines(CpuCore):
         yield f"{self._call('sum_taps')}(across_{p}, 0, {taps}, {to})"
 
     def _direct(self) -> Iterator[str]:
-        """A window that spans all dimensions: a sum of rows, shifted against each other."""
+        """Sum a window that spans all dimensions, as a weighted sum of shifted rows."""
         k, tap, column = self.last, *(self.writer.fresh(stem) for stem in "tc")
         yield f"{tap} = 0"
 
@@ -335,7 +335,7 @@ class WindowLines(CpuCore):
         return {k: (f"win_anchor_{p}_{k}", f"win_count_{p}_{k}") for k in self.rows}
 
     def _part(self, p: int) -> Iterator[str]:
-        """The sums of a part along all dimensions, and what they add to the line."""
+        """Sum a part along all dimensions and add it to the line."""
         target = "part" if self.core.is_scaled else "to"
         if self.last == 0:
             yield from self._columns(p, target)
@@ -350,7 +350,7 @@ class WindowLines(CpuCore):
             yield f"{self._call('add_scaled')}(to, part, used, {int(p > 0)}, {scale})"
 
     def _down(self, p: int, spans: dict[int, tuple[str, str]], to: str) -> Iterator[str]:
-        """The sum of kept rows along the dimension before the last."""
+        """Sum kept rows along the dimension before the last."""
         tap, k = self.writer.fresh("t"), self.last - 1
         yield f"{tap} = 0"
 
@@ -363,7 +363,7 @@ class WindowLines(CpuCore):
         yield from self._sum_rows(f"down_{p}", weights, f"win_count_{p}_{k}", "1", to)
 
     def _layers(self, p: int, to: str) -> Iterator[str]:
-        """The sum of sums, of a volume."""
+        """Sum the layers of a volume, each of which is a sum of rows."""
         t, layer = self.writer.fresh("t"), self.writer.fresh("l")
         window = self._window(p)
         yield f"for {t} in range(win_count_{p}_0):"
@@ -379,7 +379,7 @@ class WindowLines(CpuCore):
         return helper
 
     def _outer_number(self) -> str:
-        """Number of the position along all axes that no window runs along."""
+        """The flat position along all axes that the window does not span."""
         number = "0"
         for axis in self.spec.loop_axes:
             if axis not in self.axes:
@@ -389,7 +389,7 @@ class WindowLines(CpuCore):
     # -- the values of a row -------------------------------------------------------------------
 
     def _values(self, to: str) -> Iterator[str]:
-        """The columns from `low` to `high` of a row, in planes."""
+        """Compute columns `low` to `high` of a row, each channel in its own plane."""
         at, lanes, slot = f"{to} + (low - origin) * 4", self.channels, self._plain_load()
         if slot is None:
             yield from self._each_value(to)
@@ -417,7 +417,7 @@ class WindowLines(CpuCore):
             yield from indented([*lines, f"store_f32_7({to}, {place}, {value})"])
 
     def _plain_load(self) -> int | None:
-        """The operand that a tap is, if it is no more than that."""
+        """The slot of the operand if a tap is only a load (or its cast to float32); else None."""
         e = self.value
         while e.op == "cast" and e.dtype is dt.float32:
             e = e.args[0]
@@ -445,7 +445,7 @@ class WindowLines(CpuCore):
         return lines, self.writer.ref(self.value)
 
     def _lane_index(self, slot: int, column: str, lane: str) -> str:
-        """A position that a body asks for, of the element at hand."""
+        """Source of an `index` leaf for the element at `column` and `lane` of the current row."""
         index, rank = self.spec.indices[slot], self.spec.rank
         own = [*(self.places[k] for k in self.rows), column, lane]
         o = "0"
@@ -454,7 +454,7 @@ class WindowLines(CpuCore):
         return f"i32({o})" if index.identity else f"i32(step_{slot} * {o} + offset_{slot})"
 
     def _offset_of(self, slot: int, column: str, lane: str = "0") -> str:
-        """Where an operand has the element of a row, at the places of the row that is at hand."""
+        """Source of an operand's offset at `column` and `lane` of the current row."""
         access, rank = self.spec.loads[slot], self.spec.rank
         terms = [self.writer.outer_offset(slot, {})]
         at = [*(self.places[k] for k in self.rows), column, lane]

@@ -49,7 +49,7 @@ class GpuCore(ABC):
     ) -> tuple[list[str], str]:
         """Lines that compute the core's `value` at one position, and the name of that value."""
         writer, rank = self.writer, self.spec.rank
-        names = dict(writer.names)  # of values computed outside the loops
+        names = dict(writer.names)  # names of values computed outside of the loops
         lines: list[str] = []
         for e in walk([self.value]):
             if e.op == "const" or e in names:

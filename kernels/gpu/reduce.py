@@ -1,4 +1,4 @@
-"""Source of a reduction in a GPU kernel: every lane combines its own values.
+"""Renders a `Reduction` as source of a GPU kernel, in which every lane combines its own values.
 
 See NOTE [order of summation] in ir/reduction.py.
 """
@@ -58,8 +58,10 @@ class ReductionLoop(GpuCore):
         yield "inside = everywhere"
 
     def _begin(self, rank: int) -> Iterator[str]:
-        """The position along each dimension, and how far a turn moves it. Divisions are made once,
-        before the loop; inside of it a carry does."""
+        """Compute the position along each dimension, and how far each turn of the loop moves it.
+
+        All divisions happen here, before the loop; inside the loop a carry is enough.
+        """
         rest, left = "place", "by"
         for k in range(rank - 1, 0, -1):
             yield f"some_{k} = tl.maximum(run_n_{k}, 1)"

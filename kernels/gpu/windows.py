@@ -1,7 +1,7 @@
-"""Source of windowed sums in a GPU kernel: every lane sums the taps of its own window.
+"""Renders a `WindowSum` as source of a GPU kernel: every lane sums the taps of its own window.
 
-The loops run over the taps of all dimensions, in the order in which CPU kernels add: innermost is
-the last dimension. Elements outside of the image are found by the border's rule.
+The loops run over the taps of all dimensions, the last one innermost, so they add in the same order
+as CPU kernels. Positions outside of the image follow the rule of the border.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class WindowTaps(GpuCore):
     """Writes a `WindowSum`."""
 
-    block = 128  # one point for each thread, as interpolation has it
+    block = 128  # one point per thread, as for interpolation
 
     def __init__(self, writer: Writer) -> None:
         super().__init__(writer)
@@ -33,8 +33,8 @@ class WindowTaps(GpuCore):
 
     @classmethod
     def options(cls, spec: KernelSpec) -> dict[str, int]:
-        # Volumes: left to itself ptxas spills 32 bytes of a laplacian on sm_120; told that there
-        # are enough registers, it spills none.
+        # By default ptxas spills 32 bytes in the laplacian of a volume on sm_120; with an explicit
+        # limit of 128 registers it spills none.
         assert spec.core is not None
         return {"maxnreg": 128} if len(spec.core.axes) == 3 else {}
 
@@ -63,11 +63,11 @@ class WindowTaps(GpuCore):
 
     def _start(self, name: str) -> Iterator[str]:
         for lane in self.lanes:
-            # what is added to it stays as it is, also -0
+            # Start at -0.0, because adding it leaves every number as it is, even -0.0.
             yield f"{name}_{lane} = tl.full((BLOCK,), -0.0, tl.float32)"
 
     def _sum(self, p: int, k: int) -> Iterator[str]:
-        """The loop over the taps along a dimension, and within it those along the next ones."""
+        """The loop over the taps along dimension k, which contains the loops along later ones."""
         is_last, is_direct = k == self.dims[-1], self.core.parts == 0
         own = "total" if k == 0 or is_direct else f"sum_{k}"
         yield f"for tap_{k} in range(win_count_{p}_{k}):"
@@ -100,7 +100,7 @@ class WindowTaps(GpuCore):
         yield from _indent(body)
 
     def _row(self, p: int, k: int) -> str:
-        """The number of a tap among all of a window that spans several dimensions."""
+        """The index of a tap's weight in a window that spans several dimensions."""
         before = f"number_{k - 1} * win_count_{p}_{k} + " if k else ""
         return f"number_{k} = {before}tap_{k}"
 

@@ -1,13 +1,14 @@
-"""Reduction: the sum, the smallest or the largest of the values along some dimensions.
+"""Reduction: the core that computes the sum, minimum or maximum along some dimensions.
 
-NOTE [order of summation] Floats are summed as float64, in an order that the number of values n
-alone decides, so that no thread, mode, fusion or device changes a bit. `lane_count(n)` lanes take
-turns: lane k sums values k, k + lanes, k + 2 * lanes, … one after the other. More than `FOLD` lanes
-are folded in the same way: lane k of `FOLD` sums lanes k, k + FOLD, … The lanes that are left are
-summed one after the other. A CPU kernel does all of it, lanes side by side in vectors; on a GPU
-each of the three is a kernel, and each lane a thread (fusion/kinds/reduce.py). Positions count in
-the order of the dimensions, the last one fastest. Sums of integers are exact (modulo 2**64), so
-their order is free.
+NOTE [order of summation] We sum floats as float64, in an order that depends only on the number of
+values n, so threads, eval modes, fusion and devices do not change a bit of the result:
+1. Each of `lane_count(n)` lanes sums its values: lane k sums values k, k + lanes, k + 2 * lanes, …
+   in this order. Values are numbered in the order of the dimensions, the last one fastest.
+2. If there are more than `FOLD` lanes, they are folded: lane k of `FOLD` sums lanes k, k + FOLD, …
+3. The remaining lanes are summed in order.
+One CPU kernel does all three steps, with lanes side by side in vectors. On a GPU each step is a
+kernel of its own, and each lane is a thread (fusion/kinds/reduce.py). Sums of integers are exact
+(modulo 2**64), so their order does not matter.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from ..gpu.cores import GpuCore
     from .spec import KernelSpec
 
-# A lane has at least half as many values as this, so that on a GPU the lanes of an image are a few
-# per cent of it. On a CPU 1024 lanes of float64 (8 KB) stay in the L1 cache: sums of float32 run at
+# A lane has at least half this many values, so on a GPU the lanes take a few per cent of the memory
+# of an image. On a CPU, 1024 lanes of float64 (8 KB) stay in the L1 cache: float32 is summed at
 # 48 GB/s, the speed of a copy.
 LANE_VALUES = 64
 MAX_LANES = 1024
@@ -44,18 +45,18 @@ def lane_count(n: Array) -> Array:
 
 
 def folded_count(lanes: Array) -> Array:
-    """How many lanes are left when they have been folded."""
+    """How many lanes are left after folding."""
     left: Array = np.minimum(lanes, FOLD)
     return left
 
 
 @dataclass(frozen=True)
 class Reduction(Core):
-    """See above. `acc` is the type of what is summed up; `value` may be a narrower integer."""
+    """Combines `value`, which may be an integer narrower than `acc`, to a result of type `acc`."""
 
     combine: str = "add"  # add, min or max
     acc: DType = dt.float64
-    # The output axis along which lanes lie, each of them a result; None: all of them are combined.
+    # The output axis of the lanes, if each lane is a result of its own; None: combine all lanes.
     lane_axis: int | None = None
 
     def columns(self) -> dict[Column, str]:
@@ -71,7 +72,7 @@ class Reduction(Core):
         if self.combine == "add":
             return const(0, self.acc)
         if self.acc.is_float:
-            # finite, as upstream: not-a-number and infinities of the other sign are passed over
+            # As upstream, the start is finite, so NaN and infinities of the other sign are ignored.
             largest = float(np.finfo(self.acc.np).max)
             return const(largest if self.combine == "min" else -largest, self.acc)
         return const(limits(self.acc)[self.combine == "min"], self.acc)
@@ -94,4 +95,4 @@ class Reduction(Core):
         return ReductionLoop
 
 
-DIVISOR = -1  # as the number of a `core` leaf: what a mean is divided by, an int64
+DIVISOR = -1  # a `core` leaf with this number reads the divisor of a mean, an int64

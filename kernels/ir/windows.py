@@ -1,11 +1,11 @@
-"""WindowSum: a weighted sum over a window around each element, with a rule for what lies outside.
+"""WindowSum: the core that computes a weighted sum over a window around each element.
 
-Either the sums are taken along one dimension after the other, the last one first, each with its own
-weights; several of these may be added up, each times a factor. Or one window of weights spans all
-dimensions. Weights are in memory, in an operand of their own; the table tells how many there are
-and where they begin. All of it is in float32, tap after tap, so that both back-ends give the same
-bits: products are rounded before they are added along one dimension, and not rounded (fma) in a
-window that spans all of them. That is how upstream adds, too.
+A separable window sums along one dimension after the other, the last one first, each with its own
+weights; several such parts may be added up, each with a factor. Alternatively one window of weights
+spans all dimensions. The weights are an operand; the table holds how many there are and where they
+begin. Both back-ends compute in float32, tap by tap in the same order, so they give the same bits.
+As upstream, separable sums round each product before adding it, and a window that spans all
+dimensions does not (fma).
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from ..gpu.cores import GpuCore
     from .spec import KernelSpec
 
-# What is read outside of the elements a b c d. reflect_101: c b [a b c d] c b; reflect_1001:
-# b a [a b c d] d c; clamp: a a [a b c d] d d; wrap: c d [a b c d] a b; constant: a number.
+# Values read outside of the elements a b c d. reflect_101: c b [a b c d] c b; reflect_1001:
+# b a [a b c d] d c; clamp: a a [a b c d] d d; wrap: c d [a b c d] a b; constant: a fill value.
 BORDERS = ("reflect_101", "reflect_1001", "clamp", "wrap", "constant")
 
-# Finding the element of a tap: arithmetic in `_place` of gpu/windows.py.
+# Operations that find the element of a tap: `_place` in gpu/windows.py.
 TAP_OPERATIONS = 6
 
 
 def period(border: str, n: str) -> str:
-    """Source of the distance after which elements repeat; n: how many there are."""
+    """Source of the distance after which `n` elements repeat."""
     return {"reflect_101": f"2 * {n} - 2", "reflect_1001": f"2 * {n}", "wrap": n}.get(border, "1")
 
 
 @dataclass(frozen=True)
 class WindowSum(Core):
-    """See above. Position p of the result reads elements p - anchor … p - anchor + count - 1.
+    """Position p of the result reads elements p - anchor … p - anchor + count - 1.
 
-    The kernel adds `bias`, a multiple of the period, so that no position is negative. A CPU keeps
-    `ring` rows along a dimension, a power of two.
+    The kernel adds `bias`, a multiple of the period, so no position is negative. A CPU kernel keeps
+    `ring` rows along a dimension; `ring` is a power of two.
     """
 
     border: str = "reflect_101"
-    weights: int = 0  # the operand that holds them
-    fill: int | None = None  # the operand that holds the number outside, if the border is constant
-    parts: int = 1  # sums that are added up; 0: one window spans all dimensions
+    weights: int = 0  # slot of the weights
+    fill: int | None = None  # slot of the fill value, if the border is constant
+    parts: int = 1  # separable sums that are added up; 0: one window spans all dimensions
     is_scaled: bool = False  # whether each part has a factor
 
     def columns(self) -> dict[Column, str]:

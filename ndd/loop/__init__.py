@@ -1,1 +1,1 @@
-"""What makes a training loop fast: calls are recorded, replayed and made in advance."""
+"""Speeds up training loops: records the calls of one iteration and makes the next ones early."""

@@ -1,4 +1,7 @@
-"""Coming iterations: threads make their calls and compute the results before the caller asks."""
+"""Threads that make the calls of coming iterations and compute the results in advance.
+
+A `Recording` enters; a `Coming` for each coming iteration leaves.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ from ..runtime.context import EvalContext, EvalMode
 from ..runtime.rng import RNG, State, use_default_rng
 from .calls import PLAIN, Call, Iteration, Recording, Ref, each, nodes_of, this_thread
 
-# Calls that are foreseen take less than this, unless another thread has the interpreter.
+# The caller's replayed calls take less time than this, unless another thread holds the GIL.
 GRACE_SECONDS = 1e-3
-THREADS = 2  # one computes, the other gets the next iteration ready
-# Makes what the reader gives in iteration `number`; None if that must be left to the caller.
+THREADS = 2  # one computes while the other makes the calls of the next iteration
+# Makes the reader's outputs for iteration `number`; returns None if only the caller can do so.
 Prepare = Callable[[int], tuple[Any, ...] | None]
 
 
 class Shadows(dict[RNG, RNG]):
-    """Generators as they will be: they run ahead of the caller's."""
+    """Copies of the caller's generators, which run ahead of the originals."""
 
     def __missing__(self, rng: RNG) -> RNG:
         shadow = self[rng] = rng.clone()
@@ -45,13 +48,13 @@ class Coming:
         self.iteration = Iteration(recording)
         self.iteration.claim(-1, nodes_of(outputs))
         self.taken = 0  # calls that the caller has made
-        # What the caller has not taken yet is held here: what the reader gives, and of each call
-        # the results and the states of its generator before and after.
+        # Only values that the caller has not taken yet are kept alive here: the reader's outputs,
+        # and for each call its results and the states of its generator before and after.
         self._outputs = outputs
         self._made: deque[tuple[list[Node], tuple[State, State] | None]] = deque()
 
     def make_calls(self, shadows: Shadows) -> None:
-        """Make all calls; up to the first one that fails, which the caller will make again."""
+        """Make all calls up to the first that fails: the caller makes that one again itself."""
         filled = partial(each, partial(self._filled, shadows))
         for k, (call, rng, _, _, site) in enumerate(self.recording.calls):
             shadow = None if rng is None else shadows[rng]
@@ -70,7 +73,7 @@ class Coming:
             self._made.append((nodes, drawn))
 
     def _filled(self, shadows: Shadows, value: Any) -> Any:
-        """What a recorded argument is in this iteration."""
+        """The value that a recorded argument has in this iteration."""
         if isinstance(value, Ref):
             if value.call < 0:
                 return self._outputs[value.output]
@@ -78,21 +81,21 @@ class Coming:
         return shadows[value] if isinstance(value, RNG) else value
 
     def results(self) -> list[Node]:
-        """The values to compute: those that the caller looks at, and those that no call uses."""
+        """The values to compute: those that the caller reads, and those that no call uses."""
         used = {ref for call in self.recording.calls for ref in call.uses}
-        used -= self.recording.read.copy()  # the caller's thread adds to it
+        used -= self.recording.read.copy()  # a copy, because the caller's thread adds to the set
         made = [(Ref(k, o), n) for k, m in enumerate(self._made) for o, n in enumerate(m[0])]
         return list(dict.fromkeys(node for ref, node in made if ref not in used))
 
     # -- from the caller ---------------------------------------------------------------------
 
     def take_outputs(self) -> tuple[Handle, ...]:
-        """What the reader gives in this iteration."""
+        """The reader's outputs for this iteration."""
         outputs, self._outputs = self._outputs, ()
         return outputs
 
     def take(self, call: Call) -> Any:
-        """The result of the caller's next call, if it was foreseen; else None."""
+        """The result of the caller's next call; None if it is not the recorded one."""
         if not self._made or not self.recording.fits_here():
             return None
         recorded, (nodes, drawn) = self.recording.calls[self.taken], self._made[0]
@@ -106,7 +109,7 @@ class Coming:
         return tuple(handles) if recorded.gives_tuple else handles[0]
 
     def is_over(self) -> bool:
-        """Whether the caller has made all calls that were expected."""
+        """Whether the caller has made all recorded calls."""
         return self.taken == len(self.recording.calls)
 
 
@@ -120,21 +123,21 @@ class Ahead:
         self._next_made = self._at = first  # `_at`: the iteration that the caller is in
         self._count, self._depth = count, depth
         self._made: dict[int, Coming] = {}
-        self._is_over = False  # nothing more is made
+        self._is_over = False  # the threads start no further iteration
         self._process = os.getpid()
         self._changed = threading.Condition()
-        self._building = threading.Lock()  # one iteration after the other
+        self._building = threading.Lock()  # calls are made for one iteration at a time
         self._shadows = Shadows()
-        self.threads: list[threading.Thread] = []  # its threads serve others, too
+        self.threads: list[threading.Thread] = []  # none to join: its threads are shared
         join_at_exit(self)
         for _ in range(min(THREADS, depth)):
             _Thread.do(self._work)
 
     def _work(self) -> None:
-        """One iteration after the other: make its calls, hand it on, compute it.
+        """For one iteration after the other: make its calls, hand it over, compute it.
 
-        Two threads do so in turns: while one computes, the other makes calls and gets everything
-        ready, and then waits for the pool. So the pool always has something to do.
+        Two threads take turns: while one computes, the other makes the calls of the next iteration
+        and then waits for the thread pool. So the pool always has work.
         """
         try:
             while True:
@@ -143,9 +146,9 @@ class Ahead:
                 if compute is None:
                     return
                 compute()
-                del compute  # else this frame keeps a batch alive until the next is made
+                del compute  # otherwise this frame keeps a batch alive until the next is made
         except Exception:
-            return  # the caller meets it when it gets there
+            return  # the caller gets the same error when it makes the call itself
         finally:
             with self._changed:
                 self._is_over = True
@@ -158,23 +161,23 @@ class Ahead:
                 self._changed.wait()
                 is_ahead = True
         if is_ahead:
-            # there is time: the caller, who has just taken a batch, makes its calls undisturbed
+            # There is time, so let the caller, who has just taken a batch, make its calls first.
             time.sleep(GRACE_SECONDS)
         return not self._is_over and self._next_made < self._count
 
     def _build(self) -> Callable[[], None] | None:
-        """Make the calls of the next iteration and hand it on; what computes it."""
+        """Make the calls of the next iteration, hand it over, and return what computes it."""
         outputs = self._prepare(self._next_made)
         if outputs is None:
             return None
         like = self._recording.context
-        # one of its own: who looks at the results of one iteration does not wait for the next
+        # Each iteration has its own context, so reading its results does not wait for the next one.
         context = EvalContext(thread_pool=like.thread_pool, cuda_stream=like._stream)
         coming = Coming(self._recording, outputs)
         with context, EvalMode.deferred:
             coming.make_calls(self._shadows)
         nodes = coming.results()
-        # also for a caller that waits already, who would make the same tensors
+        # Export even if the caller already waits: it would have to make the same tensors.
         export = partial(_export, [*nodes_of(outputs), *nodes])
         compute = partial(executor_of(context).evaluate_all, nodes, export)
         with self._changed:
@@ -187,7 +190,7 @@ class Ahead:
     # -- from the caller ---------------------------------------------------------------------
 
     def take(self, number: int) -> Coming | None:
-        """Iteration `number`, which the caller begins; None if it has to be made as usual."""
+        """Iteration `number`, which the caller begins; None if it was not made in advance."""
         if self._process != os.getpid():
             return None
         if trace.active:
@@ -201,12 +204,12 @@ class Ahead:
             self._changed.notify_all()
             while number >= self._next_made and not self._is_over:
                 self._changed.wait()
-            return self._made.pop(number, None)  # None: taken before, but Ctrl-C came
+            return self._made.pop(number, None)  # None: Ctrl-C came after it had been taken
 
     def stop(self) -> None:
-        """End the work; what has been made is lost."""
+        """End the work and drop the iterations made so far."""
         if self._process != os.getpid():
-            return  # after a fork: the threads, and whatever locks they held, stayed in the parent
+            return  # after a fork, the threads and the locks they held exist only in the parent
         with self._changed:
             self._is_over = True
             self._made.clear()
@@ -214,8 +217,11 @@ class Ahead:
 
 
 def _export(nodes: list[Node]) -> None:
-    """Make the tensors that the caller will ask for: what torch and NumPy do for that is a fifth of
-    all that a small batch costs the caller, whose caches are cold (70 of 400 µs)."""
+    """Make the torch tensors that the caller will ask for.
+
+    In the caller's thread, where caches are cold, they take a fifth of the time of a small batch
+    (70 of 400 µs).
+    """
     for node in nodes:
         iteration, ref = node.result.origin or (None, None)
         if iteration is not None and ref in iteration.recording.exported:
@@ -225,7 +231,7 @@ def _export(nodes: list[Node]) -> None:
 
 
 class _Thread(threading.Thread):
-    """A thread that does one job after the other: a new one would need decoders of its own."""
+    """A thread that is reused for many jobs, because each new thread needs its own decoders."""
 
     idle: ClassVar[list[_Thread]] = []
 
@@ -238,7 +244,7 @@ class _Thread(threading.Thread):
 
     @staticmethod
     def do(job: Callable[[], None]) -> None:
-        """Let a thread that has nothing to do, or a new one, do a job."""
+        """Run a job in an idle thread, or in a new one if none is idle."""
         thread = _Thread.idle.pop() if _Thread.idle else _Thread()
         thread._jobs.put(job)
 
@@ -254,7 +260,7 @@ class _Thread(threading.Thread):
             _Thread.idle.append(self)
 
     def stop(self) -> None:
-        """End after the job that is being done."""
+        """End the thread after its current job."""
         self._jobs.put(None)
 
 

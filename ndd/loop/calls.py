@@ -1,7 +1,7 @@
-"""What a call is: an op, its inputs, its choices and the generator that it draws from.
+"""Records calls: an op, its inputs, its choices and the generator that it draws from.
 
-All calls of the library are made by `made`. While a loop over a reader is followed (loop.py), each
-is recorded. A call of a later iteration that is made of the same four has the same result.
+The library makes every call through `made`, which records it while a `Loop` follows the thread
+(loop.py). A call of a later iteration that has the same four parts has the same result.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ..runtime.rng import RNG, get_default_rng
 if TYPE_CHECKING:
     from .loop import Loop
 
-# Arrays up to this size may be arguments of a recorded call: they are copied and compared.
+# Larger arrays cannot be arguments of a recorded call, because they are copied and compared.
 MAX_ARRAY_BYTES = 1 << 16
-# A loop whose results are smaller than this and decodes nothing gains nothing from threads.
+# A loop gains nothing from threads if it decodes nothing and its results are smaller than this.
 WORTHWHILE_BYTES = 1 << 20
 
 
 class _ThisThread(threading.local):
-    loop: Loop | None = None  # follows the calls of this thread
-    site: Site | None = None  # of the call that this thread makes in advance
+    loop: Loop | None = None  # the loop that follows the calls of this thread
+    site: Site | None = None  # the caller's line for the call that this thread makes in advance
 
 
 this_thread = _ThisThread()
@@ -43,10 +43,10 @@ Make = Callable[[Any, Sequence[Any], Sequence[Any]], Any]
 
 
 def made(op: Any, inputs: tuple[Any, ...], choices: tuple[Any, ...], make: Make) -> Any:
-    """The result of a call: that of `make(op, inputs, choices)`, which may have been made before.
+    """Return the result of `make(op, inputs, choices)`, which may have been made in advance.
 
-    `make` makes handles of handles and plain values, and does nothing else. Choices may be handles,
-    too, where an op takes one number per sample.
+    `make` turns handles and plain values into handles and has no side effects. Choices may also be
+    handles, if an op takes one number per sample.
     """
     loop = this_thread.loop
     if loop is None:
@@ -55,12 +55,12 @@ def made(op: Any, inputs: tuple[Any, ...], choices: tuple[Any, ...], make: Make)
 
 
 def site_of_caller() -> Site:
-    """Where the caller makes, or will make, the call that this thread makes now."""
+    """The user's line of the current call, also if this thread makes the call in advance."""
     return this_thread.site or user_site()
 
 
 class Call(NamedTuple):
-    """One call, as it is made."""
+    """One call with its actual arguments."""
 
     op: Any
     arguments: tuple[Any, ...]  # inputs, then choices
@@ -71,7 +71,7 @@ class Call(NamedTuple):
         return self.make(self.op, self.arguments[: self.inputs], self.arguments[self.inputs :])
 
     def rng(self) -> RNG | None:
-        """The generator that it draws from."""
+        """The generator that the call draws from."""
         at = getattr(self.op, "rng_at", None)
         if at is None:
             return None
@@ -83,23 +83,23 @@ class Call(NamedTuple):
 
 
 class Ref(NamedTuple):
-    """A result of an earlier call of the iteration; of call -1: what the reader gave."""
+    """A result of an earlier call in the same iteration; call -1 stands for the reader."""
 
     call: int
     output: int
 
 
 class UnrepeatableError(Exception):
-    """An argument that cannot be compared in the next iteration."""
+    """An argument cannot be compared with that of the next iteration."""
 
 
-# Types of which equal values mean the same. (Not float: 0.0 equals -0.0.)
+# Types whose equal values are interchangeable. Floats are not: 0.0 equals -0.0.
 PLAIN = {int, bool, str, bytes, NoneType, EllipsisType, DType, Device}
 _float_bits = struct.Struct("d").pack
 
 
 def each(function: Callable[[Any], Any], value: Any) -> Any:
-    """What a function gives for a value; for a list, tuple or slice: another one, item by item."""
+    """Apply a function to a value, or to each item of a (nested) list, tuple or slice."""
     kind = type(value)
     if kind is list or kind is tuple:
         return kind([each(function, v) for v in value])
@@ -109,7 +109,7 @@ def each(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 class Iteration:
-    """One pass through the body of a loop. Its values know it, and it holds none of them."""
+    """One pass through the body of a loop. Values refer to their iteration, not the reverse."""
 
     __slots__ = ("recording",)
 
@@ -117,17 +117,17 @@ class Iteration:
         self.recording = recording
 
     def claim(self, call: int, nodes: Iterable[Node], arguments: Iterable[Any] = ()) -> None:
-        """Note on the results of a call that it made them. What was one of its arguments, or is a
-        result of another call, was made before."""
+        """Mark the results of a call as made by it, except those that existed before: arguments
+        that the call returns unchanged, and results of other calls."""
         known = [getattr(v, "_node", None) for v in arguments]
         for output, node in enumerate(nodes):
             if node.result.origin is None and node not in known:
                 node.result.origin = self, Ref(call, output)
 
     def is_same(self, kept: Any, value: Any) -> bool:
-        """Whether an argument of the caller is the recorded one."""
-        # Caches are cold when a loop comes back from its work, and every object that a comparison
-        # looks at costs a miss. Nearly always it is the same object, which is all that it takes.
+        """Whether an argument of the caller equals the recorded one."""
+        # Fast path: compare by identity first. CPU caches are cold when the loop body comes back
+        # from its work, so every object that a comparison touches is a cache miss.
         if value is kept:
             return True
         kind = type(kept)
@@ -138,8 +138,11 @@ class Iteration:
         return bool(each(self.key, kept) == each(self.key, value))
 
     def key(self, value: Any) -> Any:
-        """What an argument is. Equal keys: the same results of this iteration, the same values from
-        outside of it, numbers of the same type and bits, arrays with the same content."""
+        """The comparison key of an argument.
+
+        Equal keys mean the same result of this iteration, the same value from outside of it,
+        numbers of the same type and bits, or arrays with the same content.
+        """
         kind = type(value)
         if kind is Ref:
             return value
@@ -157,7 +160,7 @@ class Iteration:
         elif kind is np.ndarray or isinstance(value, np.generic):
             if value.nbytes <= MAX_ARRAY_BYTES and not value.dtype.hasobject:
                 return kind, value.dtype, value.shape, value.tobytes()
-        elif callable(value):  # also a generator, whose state is compared when it is used
+        elif callable(value):  # includes an RNG, whose state is compared when the call is replayed
             return kind, id(value)
         raise UnrepeatableError
 
@@ -168,10 +171,10 @@ class Iteration:
 class Recorded(NamedTuple):
     """A call of a loop body, which coming iterations are expected to make."""
 
-    call: Call  # with a `Ref` for each result of the iteration, and copies of what may change
+    call: Call  # results of the iteration are replaced by `Ref`s, and arrays are copied
     rng: RNG | None
     uses: list[Ref]
-    gives_tuple: bool  # of handles; else one
+    gives_tuple: bool  # the result is a tuple of handles, not a single one
     site: Site
 
     @staticmethod
@@ -189,7 +192,7 @@ class Recorded(NamedTuple):
         return Recorded(again, call.rng(), uses, isinstance(result, tuple), user_site())
 
     def is_made_by(self, call: Call, iteration: Iteration) -> bool:
-        """Whether a call of the caller is this one."""
+        """Whether the caller's call equals this one."""
         try:
             return (
                 call.op is self.call.op
@@ -207,17 +210,17 @@ class Recording:
     context: EvalContext
     mode: EvalMode
     calls: list[Recorded] = field(default_factory=list)
-    read: set[Ref] = field(default_factory=set)  # values that the caller looked at
-    exported: set[Ref] = field(default_factory=set)  # those that became tensors of torch
+    read: set[Ref] = field(default_factory=set)  # values that the caller read
+    exported: set[Ref] = field(default_factory=set)  # values read as torch tensors
     is_repeatable: bool = True
     is_worthwhile: bool = False
 
     def fits_here(self) -> bool:
-        """Whether calls made now are made as those recorded."""
+        """Whether the current context and eval mode are those of the recording."""
         return is_current(self.context, self.mode)
 
     def add(self, call: Call, result: Any, iteration: Iteration) -> None:
-        """Note a call that has been made, unless it cannot be repeated."""
+        """Record a call that has been made, unless it cannot be repeated."""
         self.is_repeatable = self.is_repeatable and self.fits_here()
         if not self.is_repeatable:
             return
@@ -232,15 +235,15 @@ class Recording:
         self.is_worthwhile = self.is_worthwhile or any(map(_is_work, nodes))
 
     def first(self, count: int) -> Recording:
-        """Another recording, which begins with the first calls of this one."""
-        # copies: the threads that work ahead look at values, too
+        """A new recording that begins with the first `count` calls of this one."""
+        # Copy the sets, because the threads that work ahead add to them, too.
         read = {ref for ref in self.read.copy() if ref.call < count}
         exported = {ref for ref in self.exported.copy() if ref.call < count}
         return replace(self, calls=self.calls[:count], read=read, exported=exported)
 
 
 def nodes_of(result: Any) -> list[Node]:
-    """The nodes of what a call gives: a handle, or a tuple of them."""
+    """The nodes of a call's result, which is a handle or a tuple of handles."""
     return [h._node for h in (result if isinstance(result, tuple) else (result,))]
 
 
@@ -251,7 +254,7 @@ def _is_work(node: Node) -> bool:
 
 
 def note_read(node: Node, as_tensor: bool = False) -> None:
-    """The caller looks at a value; `as_tensor`: in host memory, as a tensor of torch."""
+    """Note that the caller reads a value; `as_tensor`: as a torch tensor in host memory."""
     if node.result.origin is not None:
         iteration, ref = node.result.origin
         iteration.recording.read.add(ref)

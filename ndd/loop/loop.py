@@ -1,9 +1,9 @@
-"""A loop over a reader, followed so that its coming iterations can be made in advance.
+"""Follows a loop over a reader: the caller's calls enter, results made in advance leave.
 
-A loop body makes nearly always the same calls. They are recorded in one iteration and made for the
-next ones by background threads (ahead.py), while the caller still works with the batch it has. A
-call of the caller that equals the recorded one (calls.py) gets what was made for it. At the first
-that differs, all that was made in advance is dropped. So no value depends on any of this.
+A loop body nearly always makes the same calls. We record them in one iteration, and background
+threads (ahead.py) make them for the next iterations while the caller still works with its batch.
+If a call equals the recorded one (calls.py), the caller gets the result made in advance. At the
+first call that differs, we drop everything made in advance. So results never depend on this.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..runtime.context import current_context, current_mode
 from .ahead import Ahead, Coming, Prepare
 from .calls import Call, Iteration, Recording, nodes_of, this_thread
 
-# After so many iterations of an epoch that went another way, its loop is taken to do so often.
+# After this many diverging iterations in one epoch, we assume that the loop diverges often.
 MAX_DIVERGENCES = 2
 
 
 class LoopState(Enum):
-    """What a loop does about the calls of its body."""
+    """What a loop does with the calls of its body."""
 
     recording = "makes and records them"
     replaying = "gives what was made for them in advance"
@@ -35,29 +35,29 @@ class Loop:
     ==========  ==================================================================  ==========
     in state    when                                                                it enters
     ==========  ==================================================================  ==========
-    recording   an iteration ends that can be repeated, and is worth it             replaying
-    recording   an iteration ends that is not                                       recording
+    recording   an iteration ends that can be repeated and is worthwhile            replaying
+    recording   an iteration ends that is unrepeatable or not worthwhile            recording
     replaying   an iteration ends after all recorded calls                          replaying
-    replaying   a call is not the recorded one, for the first time                  diverged
-    replaying   a call is not the recorded one, for the second time                 off
+    replaying   a call differs from the recorded one, for the first time            diverged
+    replaying   a call differs from the recorded one, for the second time           off
     replaying   an iteration ends after fewer calls, or was not made in advance     recording
     diverged    an iteration ends: as in state recording
     any         the epoch ends, or the caller leaves it                             off
     ==========  ==================================================================  ==========
 
-    It begins in state replaying with the recording of the epoch before, in state recording if there
-    is none, and in state off if nothing is to be made in advance (`depth` 0).
+    A loop begins in state replaying with the recording of the epoch before, in state recording if
+    there is none, and in state off if `depth` is 0, so that nothing is made in advance.
     """
 
     def __init__(
         self, prepare: Prepare, count: int, depth: int, known: Recording | None = None
     ) -> None:
         self._prepare, self._count, self._depth = prepare, count, depth
-        self._recording = known  # what coming iterations are expected to do
+        self._recording = known  # the calls that coming iterations are expected to make
         self._ahead: Ahead | None = None
         self._divergences = 0
-        self._iteration: Iteration | None = None  # the one under way
-        self._coming: Coming | None = None  # what was made for it in advance
+        self._iteration: Iteration | None = None  # the current one
+        self._coming: Coming | None = None  # the current one, if it was made in advance
         self.state = LoopState.replaying if known is not None else LoopState.recording
         if not depth:
             self.state = LoopState.off
@@ -67,8 +67,10 @@ class Loop:
     def next(
         self, number: int, give: Callable[[tuple[Any, ...] | None], tuple[Any, ...]]
     ) -> tuple[Any, ...]:
-        """Begin iteration `number`. `give` hands out what the reader gives in it, which it gets if
-        that has been made in advance, and else makes."""
+        """Begin iteration `number` and return the reader's outputs.
+
+        `give` takes the outputs that were made in advance, or None if it must make them.
+        """
         self._end_iteration()
         coming = self._made_in_advance(number)
         outputs = give(None if coming is None else coming.take_outputs())
@@ -84,7 +86,7 @@ class Loop:
         return outputs
 
     def close(self) -> Recording | None:
-        """The epoch is over: what the next one is expected to do."""
+        """End the epoch and return the recording for the next one, if there is any."""
         known = self._recording if self.state is LoopState.replaying else None
         self._enter(LoopState.off)
         return known
@@ -92,19 +94,19 @@ class Loop:
     # -- from the caller ---------------------------------------------------------------------
 
     def follow(self, call: Call) -> Any:
-        """The result of a call."""
+        """Return the result of a call: made in advance if possible, else made now and recorded."""
         if self.state is LoopState.replaying and self._coming is not None:
             found = self._coming.take(call)
             if found is not None:
                 return found
             self._diverge(self._coming)
-        if self._iteration is None:  # in state off, or another thread asks for the next one
+        if self._iteration is None:  # in state off, or another thread began the next iteration
             this_thread.loop = None
             return call.result()
         return self._recorded(call, self._iteration)
 
     def _recorded(self, call: Call, iteration: Iteration) -> Any:
-        this_thread.loop = None  # what it calls itself is a part of it
+        this_thread.loop = None  # do not record the calls that this call makes internally
         try:
             result = call.result()
             iteration.recording.add(call, result, iteration)
@@ -118,7 +120,7 @@ class Loop:
     # -- transitions -------------------------------------------------------------------------
 
     def _enter(self, state: LoopState) -> None:
-        """Change the state. What was made in advance is of no use but while replaying."""
+        """Change the state; outside of state replaying, drop everything made in advance."""
         self.state = state
         if state is LoopState.off:
             self._leave_iteration()
@@ -138,7 +140,7 @@ class Loop:
         iteration = self._leave_iteration()
         coming, self._coming = self._coming, None
         if iteration is None:
-            return  # this is the first one, or the reader had none to give
+            return  # this is the first iteration, or the reader failed to give a batch
         recording = iteration.recording
         is_whole = coming is None or coming.is_over()
         if is_whole and recording.is_repeatable and recording.is_worthwhile:
@@ -159,7 +161,7 @@ class Loop:
         return coming
 
     def _diverge(self, coming: Coming) -> None:
-        """Go on with a recording of its own, which begins with the calls that were as recorded."""
+        """Give the iteration its own recording, which begins with the calls replayed so far."""
         coming.iteration.recording = coming.recording.first(coming.taken)
         self._divergences += 1
         self._enter(LoopState.off if self._divergences == MAX_DIVERGENCES else LoopState.diverged)

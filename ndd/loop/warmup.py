@@ -1,4 +1,4 @@
-"""Compile before the first batch: `ndd.warmup`."""
+"""`ndd.warmup`: a function and samples enter, and its kernels get compiled."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from ..runtime.rng import get_default_rng, use_default_rng
 
 
 def warmup(function: Callable[..., Any], *samples: Any) -> int:
-    """Compile all kernels that `function(*samples)` needs; gives how many were not in the cache.
+    """Compile all kernels that `function(*samples)` needs; return how many were not in the cache.
 
-    Other sizes and values need no others, so a small sample will do. Random ops that use the
-    default generator leave it as it is.
-
+    Kernels do not depend on sizes and values, so a small sample is enough. Random ops do not
+    advance the default generator.
     >>> import ndd
     >>> image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout="HWC")
     >>> _ = ndd.warmup(lambda x: ndd.flip(x) * 2.0, image)
@@ -23,10 +22,10 @@ def warmup(function: Callable[..., Any], *samples: Any) -> int:
     0
     """
     for handle in _handles(samples):
-        handle.evaluate()  # what a loop gets from its reader is there
+        handle.evaluate()  # as in a loop, where the reader's outputs are in memory
     before = cpu_runtime.compile_count
     with use_default_rng(get_default_rng().clone()):
-        for _ in range(2):  # the second time it is known which values are read
+        for _ in range(2):  # only the second run knows which values are read
             for handle in _handles(function(*samples)):
                 handle.evaluate()
     return cpu_runtime.compile_count - before

@@ -18,7 +18,7 @@ KERNELS = [(3, 3), (7, 5), (2, 4), (1, 1), (1, 9)]
 
 
 def check(op, *inputs, **kwargs):
-    """Integers equal or off by one in one of 10⁴; floats within 1e-6 of the largest value."""
+    """At most one integer in 10⁴ is off by one; floats are within 1e-6 of the largest value."""
     want, got = oracle_call(op, *inputs, **kwargs), ndd_call(op, *inputs, **kwargs)
     for ours, theirs in zip(got, want, strict=True):
         assert (ours.dtype, ours.shapes, ours.layout) == (
@@ -35,7 +35,7 @@ def check(op, *inputs, **kwargs):
             assert np.abs(a - b).max(initial=0) <= 1
             assert (a != b).mean() <= MAX_OFF
         else:
-            # upstream rounds products of float16 values to float16; ours are float32
+            # Upstream rounds products of float16 values to float16; we compute in float32.
             rtol = 2e-3 if np.asarray(inputs[0][0]).dtype == np.float16 else RTOL
             assert np.abs(a - b).max(initial=0) <= rtol * np.abs(b).max(initial=0)
     return got
@@ -221,7 +221,7 @@ def test_filter_rounds_halves_to_even():
 
 
 def naive(x, w, anchor, border, fill=0.0):
-    """The definition, in float64; x has the axes of w in front."""
+    """The definition of a filter, in float64; the first axes of x are those of w."""
     out = np.zeros(x.shape, np.float64)
     modes = {"reflect_101": "reflect", "reflect_1001": "symmetric", "clamp": "edge", "wrap": "wrap"}
     widths = [(a, n - 1 - a) for a, n in zip(anchor, w.shape, strict=True)]
@@ -239,7 +239,7 @@ def naive(x, w, anchor, border, fill=0.0):
 @pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize("dtype", ["u1", "i1", "f2", "f4"])
 def test_volumes_and_lines_equal_the_definition(border, dtype):
-    """Upstream filters volumes on the GPU only, and these types."""
+    """Upstream filters volumes and these types on the GPU only."""
     cases = [
         ((5, 6, 7, 2), "DHWC", (3, 2, 5)),
         ((2, 3, 4, 1), "DHWC", (7, 1, 3)),
@@ -302,11 +302,11 @@ def test_constant_images_stay_constant():
         np.testing.assert_array_equal(np.asarray(y), x)
 
 
-# -- however it is run -----------------------------------------------------------------------------
+# -- modes, devices, fusion ------------------------------------------------------------------------
 
 
 def chain(x):
-    """Work before and after a window, with flips and a crop."""
+    """Pointwise ops, flips and a crop before and after a window."""
     x = ndd.color_twist(x, hue=20.0, saturation=1.3)
     x = ndd.gaussian_blur(x, sigma=ndd.batch([np.float32(s) for s in (0.5, 1.0, 2.0)]))
     x = ndd.flip(x, horizontal=ndd.batch([1, 0, 1]), vertical=ndd.batch([0, 1, 1]))
@@ -316,7 +316,7 @@ def chain(x):
 
 
 def padded(x):
-    """A crop that leaves the blurred picture, and steps."""
+    """A crop that extends beyond the blurred image, and stepped slices."""
     y = ndd.crop(
         ndd.gaussian_blur(x, sigma=1.0),
         crop=[30, 20],
@@ -345,7 +345,7 @@ PROGRAMS = [chain, padded, blurred_padding, two_windows, *OPS.values()]
 IMAGES = batch_of([(12, 15, 3), (31, 10, 3), (9, 8, 3)], "u1", seed=5)
 
 
-# colours are HWC
+# `chain` contains colour ops, which need HWC.
 LAYOUTS = [(p, "HWC") for p in PROGRAMS] + [(p, "CHW") for p in PROGRAMS if p is not chain]
 
 

@@ -1,4 +1,4 @@
-"""normalize against the oracle, however it is run; errors."""
+"""normalize against the oracle, in all modes and on both devices; errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RTOL = 1e-6
 
 
 def near(*args, **kwargs):
-    """Within 1e-6 of the largest value: differences from a mean cancel, in float32 upstream."""
+    """Within 1e-6 of the largest value, because upstream subtracts the mean in float32."""
     from .oracle import compare, ndd_call, oracle_call
 
     want, got = (f("normalize", *args, **kwargs) for f in (oracle_call, ndd_call))
@@ -95,7 +95,7 @@ def test_tensors_as_parameters():
         near(x, layout="HWC", **arguments)
     near(x[0], mean=x[0])  # nothing is reduced
     near(x[0], mean=x[0] - 1, ddof=1)
-    # upstream measures all of them from the first mean
+    # Upstream measures all deviations from the first mean.
     ones = np.asarray(ndd.normalize(ndd.tensor(x[0]), mean=ndd.tensor(x[0] - 2)))
     np.testing.assert_allclose(ones, 1.0, rtol=1e-6)
     each = per_sample([np.float32([[[k, 2 * k, 3]]]) for k in range(4)])
@@ -129,7 +129,7 @@ def test_batches():
 
 
 def test_degenerate_images():
-    tenths = np.full((90, 90), 0.1, np.float32)  # of which upstream gets the mean wrong
+    tenths = np.full((90, 90), 0.1, np.float32)  # upstream gets their mean wrong
     assert not np.asarray(ndd.normalize(ndd.tensor(tenths))).any()
     for a in (np.full((9, 9, 3), 7, np.uint8), np.full((9, 9), 0.25, np.float32)):
         assert not np.asarray(ndd.normalize(ndd.tensor(a))).any()
@@ -205,7 +205,7 @@ def test_an_image_is_read_by_three_kernels():
 
 
 def test_decoded_images():
-    """All kernels of a sample run in the loop that decodes it; of a crop, only the part is read."""
+    """All kernels of a sample run in the loop that decodes it; a crop decodes only its region."""
     sizes = ((200, 300), (40, 50), (333, 111))
     files = [np.frombuffer(encoded(".jpg", photo(*s)), np.uint8) for s in sizes]
     same_everywhere(lambda: ndd.normalize(ndd.decoders.image(ndd.batch(files)), axes=[0, 1]))

@@ -17,7 +17,7 @@ SIMPLE = ("sum", "mean", "mean_square", "rms", "min", "max")
 AROUND = ("std_dev", "variance")
 UPSTREAM = [t for t in TYPES if t not in ("float16", "float64", "bool")]
 LAYOUTS = ("HWC", "CHW", "FHWC", "DHWC", "CDHW", "FCHW", "HW")
-ODD = [(1, 1), (1, 67), (65, 1), (3, 43), (37, 89), (130, 131)]  # more and fewer than one lane
+ODD = [(1, 1), (1, 67), (65, 1), (3, 43), (37, 89), (130, 131)]  # with one lane and with several
 R = ndd.reductions
 
 
@@ -26,8 +26,8 @@ def odd(dtype="uint8"):
 
 
 def small(x):
-    """Values whose squares do not overflow upstream, and whose sums do not cancel: upstream adds
-    them as float32."""
+    """Values whose squares do not overflow upstream, and whose sums do not cancel, because upstream
+    sums in float32."""
     by = {"uint16": 2, "int64": 2**40, "uint64": 2**40}
     return [np.abs(a) // by[a.dtype.name] if a.dtype.name in by else np.abs(a / 2).astype(a.dtype)
             for a in x]  # fmt: skip
@@ -87,7 +87,7 @@ def test_deviations(name, dtype):
                     x, lib.reductions.mean(x, axes=axes, keep_dims=keep), axes=axes, ddof=1
                     if axes != [2] else 0,
                 ),
-                # the mean of one pixel and its deviation, 1 / 0
+                # Leave out single pixels: their variance with ddof=1 is a division by 0.
                 [a for a in x if a.shape[0] > 1],
                 layout="HWC", rtol=1e-5,
             )  # fmt: skip
@@ -102,7 +102,7 @@ def test_deviations_from_other_means(name):
     check(f"reductions.{name}", x[0], np.float32([[[1, 2, 3]]]), axes=[0, 1], keep_dims=True)
     check(f"reductions.{name}", x[0], np.float32(1), axes=[])
     check(f"reductions.{name}", x[0], np.float32(1), ddof=-3)
-    check(f"reductions.{name}", x[0], np.float32(1), ddof=105)  # as many as there are
+    check(f"reductions.{name}", x[0], np.float32(1), ddof=105)  # equals the number of values
     check(f"reductions.{name}", x[0], np.float32(1), ddof=200)
     check(f"reductions.{name}", np.float32(5), np.float32(3))
     check(f"reductions.{name}", x[0][:0], np.float32(3))
@@ -113,7 +113,7 @@ def test_deviations_from_other_means(name):
 def test_numbers_that_are_none(name):
     nan, inf = np.nan, np.inf
     for values in ([nan], [nan, 1, 3], [1, nan], [nan, nan], [inf, 1], [-inf, inf], [-inf], [inf]):
-        for n in (1, 50):  # with one lane, and with several
+        for n in (1, 50):  # one lane, several lanes
             check(f"reductions.{name}", np.float32(values * n))
     x = np.float32([[nan, 1], [2, 3]])
     check(f"reductions.{name}", x, axes=[0])
@@ -130,7 +130,7 @@ def test_types_of_results():
     check("reductions.mean", np.int8([-1, -2]), dtype="int8")
     check("reductions.mean", np.uint8([1, 2]), dtype="uint8")
     check("reductions.rms", np.uint8([3, 4]), dtype="uint8")
-    # upstream lets the sum wrap around before it divides
+    # Upstream divides a sum that has wrapped around.
     assert ndd_mean(np.uint8([200, 201]), ndd.uint8) == 200
     assert ndd_mean(np.int32([2**31 - 1, 2**31 - 3]), ndd.int32) == 2**31 - 2
 
@@ -173,7 +173,7 @@ def test_large_integers_are_exact():
 
 
 def test_narrow_lanes_do_not_overflow(monkeypatch):
-    """Lanes of 32 bits, as few as there may be: of 1024 lanes only huge images fill one."""
+    """32-bit lanes do not overflow. The test uses few lanes: only huge images fill 1024 of them."""
     monkeypatch.setattr("ndd.fusion.kinds.reduce.lane_count", np.ones_like)
     x = ndd.tensor(np.full((1 << 17, 3), 65535, np.uint16), layout="HC")
     assert np.asarray(R.sum(x, axes=[0])).tolist() == [65535 << 17] * 3
@@ -181,7 +181,7 @@ def test_narrow_lanes_do_not_overflow(monkeypatch):
 
 @pytest.mark.parametrize("shape", [(400, 500, 3), (1, 1000003), (1000003, 1)])
 def test_accuracy(shape):
-    """float32 that do not add up well, against float64."""
+    """Compare with float64 for float32 values far from 0, which are hard to sum accurately."""
     x = np.random.default_rng(5).normal(1000, 1, shape).astype(np.float32)
     t, wide = ndd.tensor(x), x.astype(np.float64)
     mean = R.mean(t)
@@ -195,7 +195,7 @@ def test_accuracy(shape):
 
 
 def ordered_sum(values):
-    """NOTE [order of summation], spelled out."""
+    """A sum in the order that NOTE [order of summation] defines."""
     lanes = [0.0] * int(lane_count(np.array([len(values)]))[0])
     for k, v in enumerate(values):
         lanes[k % len(lanes)] += float(v)
@@ -216,15 +216,15 @@ def test_lane_counts():
 
 @pytest.mark.parametrize("n", [1, 64, 65, 1000, 3000, 70000])
 def test_order(n):
-    """float64, of which any other order gives other bits."""
+    """Sums of float64 values for which any other order gives other bits."""
     rng = np.random.default_rng(n)
     x = rng.normal(0, 1, (n, 3)) * 10.0 ** rng.integers(-8, 8, (n, 3))
     want = [ordered_sum(c) for c in x.T]
-    for layout in ("HC", None):  # channels side by side, or one after the other
+    for layout in ("HC", None):  # channels combined together, or one by one
         assert np.asarray(R.sum(ndd.tensor(x, layout=layout), axes=[0])).tolist() == want
     planes = ndd.tensor(np.ascontiguousarray(x.T))
     assert np.asarray(R.sum(planes, axes=[1])).tolist() == want
-    turned = ndd.transpose(planes, perm=[1, 0])  # read with another stride
+    turned = ndd.transpose(planes, perm=[1, 0])  # the reduced axis is contiguous
     assert np.asarray(R.sum(turned, axes=[0])).tolist() == want
     assert R.sum(ndd.tensor(x)).item() == ordered_sum(x.reshape(-1))
 
@@ -238,12 +238,12 @@ def test_order_of_several_axes():
         rows = x.transpose(*kept, *axes).reshape(-1, np.prod([x.shape[a] for a in axes]))
         got = np.asarray(R.sum(t, axes=axes)).reshape(-1).tolist()
         assert got == [ordered_sum(r) for r in rows], axes
-    part = x[1:6, ::-1, 2:17]  # rows that do not lie one after the other
+    part = x[1:6, ::-1, 2:17]  # rows that are not contiguous
     got = R.sum(t[1:6, ::-1, 2:17], axes=[0, 1, 2])
     assert np.asarray(got).tolist() == [ordered_sum(part[..., c].reshape(-1)) for c in range(2)]
 
 
-# -- however it is run -----------------------------------------------------------------------------
+# -- modes, devices, fusion ------------------------------------------------------------------------
 
 PROGRAMS = {
     **{

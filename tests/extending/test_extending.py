@@ -67,7 +67,7 @@ def test_a_kind(mode, device, fusion, dtype, axis):
 
 
 def chain(x, counts):
-    x = ndd.cast(x, dtype=ndd.float32) + 1.0  # cheap: computed again for every element that is read
+    x = ndd.cast(x, dtype=ndd.float32) + 1.0  # cheap enough to recompute for every read
     x = call("toy_running_max", x, length=ndd.batch(counts))
     x = ndd.flip(x, horizontal=1, vertical=ndd.batch([1, 0, 1, 0]))
     return call("toy_solarize", x.slice[:, :1], dtype=ndd.uint8)

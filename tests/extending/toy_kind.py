@@ -77,7 +77,7 @@ class LargestOfRun(Core):
 
     @property
     def place(self):
-        """The position of the last element, of the output's position."""
+        """Source of the last element's position, computed from the output position."""
         o = "0" if self.axes[0] is None else f"o_{self.axes[0]}"
         return f"run_step * {o} + run_at"
 

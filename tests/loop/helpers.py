@@ -1,4 +1,4 @@
-"""Loops over pictures, and the threads that work for them."""
+"""A loop body over pictures, and helpers that watch the threads that work ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call is: one way to make it, and when it is the same as another one."""
+"""There is one way to make a call, and calls compare equal only if their results are equal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers import ROOT
 
 
 class Follower:
-    """Stands for a loop: makes the calls that it gets."""
+    """Stands in for a loop: notes each call and makes it."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -55,7 +55,7 @@ def test_all_ops_are_called_in_one_way() -> None:
 
 def test_everything_that_makes_a_value_of_values_is_followed(follower: Follower) -> None:
     b, t = ndd.batch([[1.0, 2.0], [3.0, 4.0]]), ndd.tensor([[1.0, 2.0]])
-    assert not follower.calls  # these are given, not computed
+    assert not follower.calls  # making a value from data is not a call
     results = [
         ndd.flip(ndd.reshape(t, shape=[1, 2, 1], layout="HWC")), ndd.cat(t, t, axis=0), b + 1, 1 - b,
         -t, abs(t), b > b, ndd.math.sin(t), t[0], b.slice[0:1], b.cpu(), b.to_device("cpu", True),
@@ -85,10 +85,10 @@ MAKERS = {
 
 
 def test_nobody_makes_a_call_another_way() -> None:
-    """Functions that make calls are given to `made`, and called by nobody else; nobody but the loop
-    looks at the loop of a thread."""
+    """Functions that make calls are only passed to `made`, never called directly, and only
+    ndd/loop reads `this_thread.loop`."""
     package = ROOT / "ndd"
-    given, watchers = {"call"}, set()  # `call` is named in the source of all public functions
+    given, watchers = {"call"}, set()  # the generated source of public functions passes `call`
     for path in sorted(package.rglob("*.py")):
         file = str(path.relative_to(package))
         nodes = list(ast.walk(ast.parse(path.read_text())))
@@ -127,7 +127,7 @@ def is_same(a: Any, b: Any) -> bool:
 
 
 def other(value: Any) -> Any:
-    """An equal value that is another object."""
+    """An equal value in a new object."""
     return pickle.loads(pickle.dumps(value))
 
 
@@ -201,7 +201,7 @@ def test_what_was_changed_in_place(change: str) -> None:
     before, target[0] = target[0], 7
     assert not known.is_made_by(called(value), here)
     target[0] = before
-    assert known.is_made_by(called(value), here)  # what was recorded did not change with it
+    assert known.is_made_by(called(value), here)  # the recorded value is a copy
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_largest_array_that_is_compared() -> None:
 
 
 def test_another_generator_of_the_thread() -> None:
-    """Nobody names it in the call; `ndd.warmup` replaces it for a while."""
+    """A call that names no generator uses the default one, which `ndd.warmup` replaces."""
     uniform, make = OPS["random.uniform"], lambda op, inputs, choices: None
     call, here = Call(uniform, (None,) * (len(uniform.others) + 2), 0, make), iteration()
     known = Recorded.of(call, None, here)
@@ -248,15 +248,15 @@ def test_a_value_is_known_by_the_call_that_made_it() -> None:
     y = ndd.tensor([1.0])
     later.claim(3, [ndd.tensor([1.0])._node, y._node])
     assert known.is_made_by(called([y, 5]), later)
-    assert not known.is_made_by(called([x, 5]), later)  # it was made in another iteration
+    assert not known.is_made_by(called([x, 5]), later)  # `x` was made in another iteration
 
 
 def test_a_value_from_outside() -> None:
     x, same = ndd.tensor([1.0]), ndd.tensor([1.0])
     assert is_same(x, x) and not is_same(x, same)
-    with pytest.raises(UnrepeatableError):  # somebody else may write it
+    with pytest.raises(UnrepeatableError):  # others may write to external memory
         recorded(ndd.as_tensor(np.zeros(3)), iteration())
-    with ndd.EvalMode.deferred, pytest.raises(UnrepeatableError):  # it is not there yet
+    with ndd.EvalMode.deferred, pytest.raises(UnrepeatableError):  # not computed yet
         recorded(x + 1, iteration())
 
 

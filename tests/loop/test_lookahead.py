@@ -1,4 +1,4 @@
-"""Calls made in advance for coming batches: the same values, and really in advance."""
+"""Calls for coming batches give the same values, and really are made in advance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Body = Callable[[int, ndd.Batch, ndd.Batch], Any]
 
 
 def values(pictures: list[str], body: Body, epochs: int = 2, **options: Any) -> list[Any]:
-    """All that a loop sees, and where its generators end up."""
+    """All values that a loop sees, and the final states of its generators."""
     ndd.random.set_seed(5)
     reader = ndd.readers.File(files=pictures, random_shuffle=True, seed=2)
     seen: list[Any] = []
@@ -76,12 +76,12 @@ def test_batches_are_made_before_they_are_asked_for(
     for number, (jpegs, labels) in enumerate(reader.next_epoch(SIZE, prefetch=ahead)):
         augmented(number, jpegs, labels).torch()
         if number == 0:
-            assert len(decoded) == SIZE  # nobody knows yet what the loop does
+            assert len(decoded) == SIZE  # nothing has been recorded yet
         if number == 3:
             wait_until(lambda: len(decoded) == SIZE * (4 + ahead))
             time.sleep(0.05)
-            assert len(decoded) == SIZE * (4 + ahead)  # and no further
-    assert len(decoded) == SIZE * len(reader.next_epoch(SIZE))  # each one once
+            assert len(decoded) == SIZE * (4 + ahead)  # not further ahead than `prefetch`
+    assert len(decoded) == SIZE * len(reader.next_epoch(SIZE))  # each batch exactly once
 
 
 def test_an_epoch_begins_with_what_the_last_one_did(
@@ -90,7 +90,7 @@ def test_an_epoch_begins_with_what_the_last_one_did(
     reader = ndd.readers.File(files=pictures[:24])  # whole batches of both sizes
 
     def first_of(size: int, body: Body) -> ndd.Batch:
-        """The first batch of an epoch, when all has been made that is made while it is used."""
+        """Return an epoch's first batch; count what is decoded by the time it has been used."""
         for number, (jpegs, labels) in enumerate(reader.next_epoch(size)):
             if number == 0:
                 first = body(number, jpegs, labels)
@@ -110,14 +110,15 @@ def test_an_epoch_begins_with_what_the_last_one_did(
     again = arrays(first_of(SIZE, resized))
     assert [a.tobytes() for a in again] == [a.tobytes() for a in wanted]
     first_of(SIZE + 2, resized)
-    assert counts == [SIZE, SIZE * 3, SIZE + 2]  # with two ahead; of another size nothing is known
-    # a loop that does something else meets what was made in vain, and goes on
+    # The second epoch works two batches ahead; the recording does not apply to another batch size.
+    assert counts == [SIZE, SIZE * 3, SIZE + 2]
+    # A loop that makes other calls than the epoch before still gets correct results.
     ours = arrays(first_of(SIZE + 2, lambda *b: ndd.flip(resized(*b))))
     assert [a[:, ::-1].tobytes() for a in ours[:SIZE]] == [a.tobytes() for a in wanted]
 
 
 def test_tensors_are_made_in_advance(pictures: list[str]) -> None:
-    """Of what the loop makes tensors of: each once, over the memory of its batch."""
+    """Torch tensors that the loop asks for are exported once, and share the batch's memory."""
     reader = ndd.readers.File(files=pictures)
     seen: list[tuple[Any, list[np.ndarray], Any, list[np.ndarray]]] = []
     in_advance = 0
@@ -133,13 +134,13 @@ def test_tensors_are_made_in_advance(pictures: list[str]) -> None:
         assert (first == third).all() and first.data_ptr() == np.asarray(x.tensors[0]).ctypes.data
         seen.append((first, arrays(x), labels.torch(), arrays(labels)))
     assert in_advance
-    for tensor, wanted, numbers, labels_wanted in seen:  # they outlive their batches
+    for tensor, wanted, numbers, labels_wanted in seen:  # tensors outlive their batches
         assert np.array_equal(tensor.numpy(), np.stack(wanted))
         assert np.array_equal(numbers.numpy(), np.stack(labels_wanted))
 
 
 def test_what_the_loop_looks_at_is_made_in_advance(pictures: list[str]) -> None:
-    """Also if a later call uses it, which could do without."""
+    """A value that the loop reads is stored, even if a later call could fuse it away."""
     reader = ndd.readers.File(files=pictures)
     for number, (jpegs, _) in enumerate(reader.next_epoch(SIZE)):
         x = ndd.decoders.image(jpegs)
@@ -151,7 +152,7 @@ def test_what_the_loop_looks_at_is_made_in_advance(pictures: list[str]) -> None:
 
 
 def test_a_call_that_returns_its_input_did_not_make_it(pictures: list[str]) -> None:
-    """Else nobody would know, until the loop came there again, of what to make a tensor."""
+    """Otherwise the export of a value would be recorded under a later call."""
     calls = []
     for number, (jpegs, labels) in enumerate(ndd.readers.File(files=pictures).next_epoch(SIZE)):
         x = augmented(number, jpegs, labels)
@@ -190,7 +191,7 @@ def fewer_calls(number: int, jpegs: ndd.Batch, labels: ndd.Batch) -> ndd.Batch:
 def numbers_of_python(number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
     angle = np.arange(SIZE, dtype=np.float32) * (
         number // 2
-    )  # a new array, often with other values
+    )  # a new array in every iteration, often with other values
     x = ndd.resize(ndd.decoders.image(jpegs), size=[12, 13])
     return ndd.rotate(x, angle=ndd.batch(list(angle))) + np.float32(number // 3)
 
@@ -229,14 +230,14 @@ def a_generator_of_its_own(number: int, jpegs: ndd.Batch, labels: ndd.Batch) -> 
 
 def numbers_alike(number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
     x = ndd.resize(ndd.decoders.image(jpegs), size=[7, 8])
-    return x * (0.0, -0.0, 0, False)[number // 2 % 4]  # equal, and of different results
+    return x * (0.0, -0.0, 0, False)[number // 2 % 4]  # equal numbers with different results
 
 
 _kept: list[ndd.Batch] = []
 
 
 def values_of_earlier_ones(number: int, jpegs: ndd.Batch, _labels: ndd.Batch) -> ndd.Batch:
-    """Made by the same call as those of this iteration; also in the epoch before."""
+    """Use values that the same call made in earlier iterations, and in the epoch before."""
     x = ndd.resize(ndd.decoders.image(jpegs), size=[7, 8]).evaluate()
     _kept.append(x)
     del _kept[:-3]
@@ -297,7 +298,7 @@ def test_two_readers_at_once(pictures: list[str]) -> None:
 
 @pytest.mark.parametrize("kept", [300, 700], ids=["no header", "no data"])
 def test_an_error_comes_in_its_turn(pictures: list[str], tmp_path: Path, kept: int) -> None:
-    """Found when the call is made, or when the value is computed."""
+    """The error occurs when the call is made (no header), or when its value is computed."""
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(Path(pictures[0]).read_bytes()[:kept])
     files = [*pictures[:13], str(broken), *pictures[13:]]
@@ -343,11 +344,11 @@ def test_leaving_a_loop(pictures: list[str]) -> None:
             assert str(other.get_state()) == state
             break
     del jpegs, labels
-    assert ndd.flip(ndd.zeros(shape=[2, 2, 3], layout="HWC")).shape == (2, 2, 3)  # is not recorded
+    assert ndd.flip(ndd.zeros(shape=[2, 2, 3], layout="HWC")).shape == (2, 2, 3)  # not recorded
 
 
 def test_results_are_not_kept(pictures: list[str]) -> None:
-    """A batch lives as long as the caller holds it, not until the next one is asked for."""
+    """A batch is freed when the caller drops it, even before the caller asks for the next one."""
     import weakref
 
     reader = ndd.readers.File(files=pictures)
@@ -356,7 +357,7 @@ def test_results_are_not_kept(pictures: list[str]) -> None:
         owner = weakref.ref(x._node.storage.owner)
         del x
         wait_until(lambda owner=owner: owner() is None)  # type: ignore[misc]
-    for jpegs, labels in reader.next_epoch(SIZE):  # not with `enumerate`, which keeps what it gave
+    for jpegs, labels in reader.next_epoch(SIZE):  # `enumerate` would keep a reference to the item
         augmented(0, jpegs, labels).evaluate()
         given = weakref.ref(jpegs._node)
         del jpegs
@@ -371,7 +372,7 @@ def test_a_wrong_depth(pictures: list[str]) -> None:
 
 
 def test_the_process_ends_while_its_first_batch_is_made(tmp_path: Path) -> None:
-    """Nothing is printed: neither by threads nor by libraries that they load meanwhile."""
+    """Neither the threads nor the libraries that they are loading print anything."""
     data = encoded(".jpg", photo(600, 800))
     for k in range(8):
         (tmp_path / f"{k}.jpg").write_bytes(data)

@@ -1,4 +1,4 @@
-"""The states of a loop: each is reached and left by a program as users write them."""
+"""The states of a loop: programs as users write them enter and leave each one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_recording_then_replaying_then_off(reader: ndd.readers.File) -> None:
 def test_the_next_epoch_begins_replaying(reader: ndd.readers.File) -> None:
     states(reader, augmented)
     assert states(reader, augmented) == [*["replaying"] * BATCHES, "off"]
-    # of another batch size nothing is known
+    # The recording does not apply to another batch size.
     for _ in reader.next_epoch(SIZE + 1):
         pass
     assert states(reader, augmented)[0] == "recording"
@@ -131,7 +131,7 @@ def test_diverged_in_another_mode_or_context(reader: ndd.readers.File, where: An
 
 
 def test_diverged_then_recording(reader: ndd.readers.File) -> None:
-    """An iteration that went another way, and cannot be repeated either."""
+    """The iteration differs from the recording, and cannot be repeated either."""
     shared = np.zeros((8, 9, 3), np.float32)
 
     def body(number: int, jpegs: ndd.Batch, labels: ndd.Batch) -> None:
@@ -143,7 +143,7 @@ def test_diverged_then_recording(reader: ndd.readers.File) -> None:
 
 
 def test_off_after_two_divergences(reader: ndd.readers.File) -> None:
-    """Iteration 2 flips; so the next is expected to, and does not."""
+    """Iteration 2 flips, so iteration 3 is expected to flip, but does not."""
     epoch = reader.next_epoch(SIZE)
     for number, (jpegs, labels) in enumerate(epoch):
         flipped_in(2)(number, jpegs, labels)
@@ -166,7 +166,7 @@ def test_replaying_then_recording_after_fewer_calls(reader: ndd.readers.File) ->
 
 
 def test_replaying_then_recording_if_nothing_was_made(pictures: list[str]) -> None:
-    """What becomes of a file that cannot be read is up to the reader, in its turn."""
+    """A batch with an unreadable file is not made in advance: the reader has to handle the file."""
     files = [*pictures[:13], "/nowhere.jpg", *pictures[13:]]
     reader = ndd.readers.File(files=files, on_error="skip")
     found = states(reader, augmented)
@@ -194,7 +194,7 @@ def test_off_from_the_start(reader: ndd.readers.File) -> None:
 def test_an_interrupted_reader_goes_on(
     reader: ndd.readers.File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C before the caller has the batch that was made in advance: it gets it the next time."""
+    """If Ctrl-C comes before the caller has the next batch, the caller gets it at the next try."""
     give = ndd.readers.File._give
     stops: list[int] = []
 
@@ -226,7 +226,7 @@ def test_an_interrupted_reader_goes_on(
 
 
 def test_another_thread_asks_for_the_next_batch(reader: ndd.readers.File) -> None:
-    """The thread that made calls goes on with some when the iteration is over for the loop."""
+    """A thread may still make calls after another thread has ended the loop's iteration."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
@@ -237,7 +237,7 @@ def test_another_thread_asks_for_the_next_batch(reader: ndd.readers.File) -> Non
 
 
 def test_the_table_lists_what_happens(pictures: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transitions in the docstring of `Loop`, and those of programs, are the same."""
+    """The transitions in the docstring of `Loop` are exactly those that occur in programs."""
     rows = re.findall(r"^    (\w+) +[^=]+? {2,}(\w+)$", Loop.__doc__ or "", re.MULTILINE)
     listed = {(a, b) for a, b in rows if a not in ("in", "any")}
     listed |= {("diverged", b) for a, b in listed if a == "recording"}

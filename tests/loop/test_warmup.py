@@ -1,4 +1,4 @@
-"""Kernels made in advance, and `ndd.capture`."""
+"""Kernels compiled in advance by `ndd.warmup`, and `ndd.capture`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sums over windows of float32 rows, and the rows themselves: widened, with their border.
+"""Native helpers of `WindowLines`: they widen rows to float32, pad their borders and sum them.
 
-Imported only when something is compiled.
+This module is imported only when a kernel is compiled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .vectors import (  # fmt: skip
 
 _get_f32, _put_f32 = prims.get_f32, prims.put_f32  # type: ignore[attr-defined]
 
-# So many sums of eight are in registers while one tap after the other is added.
+# The tap loop keeps this many vectors of eight sums in registers.
 _VECTORS = 8
 
 
@@ -40,14 +40,16 @@ def _make_add_taps(is_fused: bool) -> Any:
     def add_taps(
         typingctx: Any, rows: Any, offset: Any, weights: Any, count: Any, n: Any, sums: Any
     ) -> Any:
-        """The weighted sum of n elements of `count` rows, whose addresses are in `rows`, from
-        `offset` on. What overlaps is computed twice: n is at least 8."""
+        """The weighted sum of n elements, from `offset` on, of `count` rows at addresses `rows`.
+
+        n must be at least 8, because the last block overlaps the one before it.
+        """
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, offset, weights, count, n, sums = args
             rows = builder.inttoptr(rows, I64.as_pointer())
             weights, sums = (builder.inttoptr(x, F32.as_pointer()) for x in (weights, sums))
-            # what is added to it stays as it is, also -0
+            # Start at -0.0, because adding it leaves every number as it is, even -0.0.
             zero = ir.Constant(FLOATS, [-0.0] * GROUP)
 
             def block(at: Any, vectors: int) -> None:
@@ -74,7 +76,7 @@ def _make_add_taps(is_fused: bool) -> Any:
                     builder.store(builder.load(place), to).align = 4
 
             def blocks(vectors: int) -> None:
-                """Blocks that cover n, which is no less than one; the last overlaps another."""
+                """Cover n, which is at least one block, with blocks; the last may overlap."""
                 whole_blocks(builder, n, vectors * GROUP, lambda at: block(at, vectors))
 
             few = builder.icmp_signed("<", n, I64(_VECTORS * GROUP))
@@ -91,9 +93,9 @@ def _make_add_taps(is_fused: bool) -> Any:
 
 
 def sum_taps(is_fused: bool) -> Any:
-    """The weighted sum of n elements of some rows, tap after tap; `is_fused`: with fma.
+    """The weighted sum of n elements of some rows, tap by tap; `is_fused`: with fma.
 
-    Up to eight elements more may be read and written.
+    It may read and write up to eight more elements.
     """
     add_taps = _make_add_taps(is_fused)
 
@@ -115,8 +117,8 @@ def _make_add_pairs(is_fused: bool) -> Any:
         first: Any,
         second: Any,
     ) -> Any:
-        """Two weighted sums of n elements: of `count` rows, and of those that are `by` further on
-        in the list. Rows that are in both are read once. n is at least 8."""
+        """Two weighted sums of n elements: of `count` rows, and of `count` rows that begin `by`
+        later in the list. Rows that both need are read once. n must be at least 8."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, weights, count, by, n, *outs = args
@@ -193,7 +195,7 @@ def sum_pair(is_fused: bool) -> Any:
 
 @njit
 def has_next(step, at, o, n, extent):  # type: ignore[no-untyped-def]
-    """Whether the line after line `o` is that of a neighbouring row, and both exist."""
+    """Whether lines `o` and `o + 1` are neighbouring rows of the image, and both exist."""
     here = step * o + at
     there = here + step
     exists = min(here, there) >= 0 and max(here, there) < extent
@@ -205,7 +207,7 @@ def _make_widen_pixels(dtype: DType, lanes: int) -> Any:
 
     @intrinsic
     def widen_pixels(typingctx: Any, src: Any, at: Any, to: Any, pitch: Any) -> Any:
-        """Eight pixels as float32, every channel in a plane of its own."""
+        """Convert eight pixels to float32, each channel in its own plane."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             src, at, to, pitch = args
@@ -229,7 +231,7 @@ def _make_widen_pixels(dtype: DType, lanes: int) -> Any:
 
 
 def widen_row(dtype: DType, lanes: int) -> Any:
-    """n pixels as float32, every channel in a plane of its own, `pitch` elements apart."""
+    """Convert n pixels to float32, each channel in its own plane, `pitch` elements apart."""
     widen_pixels, widen = _make_widen_pixels(dtype, lanes), make_widen(dtype)
     load = getattr(prims, f"load_{dtype}")
 
@@ -274,8 +276,10 @@ _PLACES = {
 
 
 def pad_edges(border: str) -> Any:
-    """Fill in what a row has outside of an image n wide: from `begin` to `low` and from `high` to
-    `end`. The row begins with position `origin`."""
+    """Pad a row of an image n wide, from `begin` to `low` and from `high` to `end`.
+
+    The row's memory begins at position `origin`.
+    """
     if border == "constant":
         return _fill_edges
     place = _PLACES[border]
@@ -301,8 +305,10 @@ def _fill_edges(row, lanes, pitch, origin, begin, low, high, end, n, fill):  # t
 
 
 def turn_line(src, pitch, to, room, lanes, n, step, first, columns):  # type: ignore[no-untyped-def]
-    """Elements first, first + step, … of each plane, in a plane of another row. Where there is no
-    such element, the nearest; nobody uses it."""
+    """Copy elements first, first + step, … of each plane to a plane of another row.
+
+    Positions outside of the plane read the nearest element, whose value nobody uses.
+    """
     for lane in range(lanes):
         own, out = src + lane * pitch * 4, to + lane * room * 4
         if step == -1 and first < columns and first >= n - 1:
@@ -314,7 +320,7 @@ def turn_line(src, pitch, to, room, lanes, n, step, first, columns):  # type: ig
 
 
 def add_scaled(line, part, n, onto, scale):  # type: ignore[no-untyped-def]
-    """line = scale * part, or line + scale * part."""
+    """Set `line` to scale * part; if `onto`, add that to it instead."""
     if onto:
         for k in range(n):
             _put_f32(line, k, _get_f32(line, k) + scale * _get_f32(part, k))

@@ -1,1 +1,1 @@
-"""Windows around each element: blur, derivatives, any filter."""
+"""Ops that sum over a window around each element: blur, derivatives, any filter."""

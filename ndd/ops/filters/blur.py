@@ -1,4 +1,4 @@
-"""gaussian_blur: the weighted mean of a window, with weights that fall off like a bell."""
+"""gaussian_blur: a weighted mean over a window, with the weights of a normal distribution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gaussian_blur(
 ):  # fmt: skip
     """Blur with a Gaussian window, along all spatial axes.
 
-    What lies outside of the image is its mirror image, without the border pixel (reflect 101).
+    Outside, the image is mirrored without repeating the border pixel (reflect 101).
     """
     x, axes = input, spatial_axes(input)
     dtype = result_type(x, dtype)
@@ -48,7 +48,7 @@ def gaussian_blur(
 
 @memoized(256)
 def _windows(sigma: bytes, size: bytes, axes: int) -> tuple[Array, Windows]:
-    """The weights and where they are, for numbers of all samples, as bytes."""
+    """The weights and windows of all samples; the arguments are the bytes of two arrays."""
     sigmas, sizes = _completed(
         np.frombuffer(sigma, np.float32).reshape(-1, axes),
         np.frombuffer(size, np.int64).reshape(-1, axes),
@@ -59,8 +59,10 @@ def _windows(sigma: bytes, size: bytes, axes: int) -> tuple[Array, Windows]:
 
 
 def _completed(sigma: Array, size: Array) -> tuple[Array, Array]:
-    """Both of the deviation and the size of the window, where one of them follows from the other;
-    in float32, as upstream has it."""
+    """Compute sigma from the window size, or the reverse, where one of them is 0.
+
+    The arithmetic is float32, as upstream.
+    """
     count = max(len(sigma), len(size))
     sigma, size = (np.broadcast_to(a, (count, a.shape[1])) for a in (sigma, size))
     refuse(~((sigma >= 0) & (sigma < np.inf)), "`sigma` must be finite and not negative, got {}",
@@ -78,7 +80,7 @@ def _completed(sigma: Array, size: Array) -> tuple[Array, Array]:
 def _gaussians(sigma: Array, size: Array) -> tuple[Array, Array]:
     """Weights of all axes, [samples, all sizes], and where those of each axis begin.
 
-    Each is rounded to float32, and so are sums, in upstream's order: then all bits are the same.
+    Weights and sums are rounded to float32 in upstream's order, so that all bits are the same.
     """
     room = size.max(axis=0)
     starts = np.concatenate([[0], np.cumsum(room)])
@@ -89,7 +91,7 @@ def _gaussians(sigma: Array, size: Array) -> tuple[Array, Array]:
         s = sigma[:, k]
         factor = np.float32(0.5) / (s * s)
         square = (distance * distance).astype(np.float32)
-        # in float64 and then rounded, it nearly always equals the C library's float32
+        # exp in float64, rounded to float32, nearly always equals the C library's float32 exp.
         exact = np.exp(-(square * factor[:, None]).astype(np.float64)).astype(np.float32)
         half = np.where(distance < 0, exact, np.float32(0))
         total = np.float32(2) * np.add.accumulate(half, axis=1, dtype=np.float32)[:, -1] + 1

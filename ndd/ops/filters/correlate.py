@@ -1,4 +1,4 @@
-"""filter: the weighted sum of a window whose weights are data."""
+"""filter: the weighted sum over a window, with weights given by the user."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def filter(
         positional=True, any_shape=True,
     ),
     fill_value=arg(
-        float, None, 'What lies outside of `data` if `border` is "constant"; 0 if omitted.',
+        float, None, 'Value outside of `data` if `border` is "constant"; 0 if omitted.',
         positional=True,
     ),
     anchor=geometry(
-        int, (-1,), "The weight that stands over the element at hand, as a position in `filter`; "
-        "-1 is the middle.", vector=True,
+        int, (-1,), "Position in `filter` of the weight for the element itself; -1 is the middle.",
+        vector=True,
     ),
-    border=static(str, "reflect_101", f"What lies outside of `data`: {', '.join(BORDERS)}."),
+    border=static(str, "reflect_101", f"How `data` continues outside: {', '.join(BORDERS)}."),
     dtype=static(DType, None, DTYPE_DOC),
     mode=static(MODES, "same", '"valid": only where the whole window lies inside of `data`.'),
 ):  # fmt: skip
     """Correlate with any window of weights.
 
-    Weights are not mirrored, so this is a correlation and no convolution. Results of an integer
-    type are rounded to the nearest, halves to even.
+    Weights are not mirrored, so this is a correlation, not a convolution. Integer results are
+    rounded to the nearest, ties to even.
     """
     x, axes = data, spatial_axes(data)
     dtype, border = result_type(x, dtype), _checked_border(border)
@@ -68,7 +68,7 @@ def filter(
                 f"'valid', sample {s} has shape {x.shapes.tuples[s % x.count]}"
             )
         shapes = Shapes(np.maximum(rows, 0))
-        anchors, border = np.zeros_like(counts), "clamp"  # nothing lies outside
+        anchors, border = np.zeros_like(counts), "clamp"  # windows never reach outside
     fill = None
     if border == "constant":
         zero = rows_node(np.zeros((1, 1), np.float32), x)
@@ -87,7 +87,7 @@ def _checked_border(border: str) -> str:
 
 
 def _kernel(weights: Node, x: Node, axes: list[int]) -> Node:
-    """The weights as float32, in memory where `x` is."""
+    """The weights as float32, in memory on the device of `x`."""
     if weights.rank != len(axes):
         raise ValueError(
             f"`filter` must have {len(axes)} dimensions, one for each spatial axis of `data`, got "
@@ -97,7 +97,7 @@ def _kernel(weights: Node, x: Node, axes: list[int]) -> Node:
         s = int(weights.shapes.volumes.argmin())
         raise ValueError(f"`filter` must not be empty, got shape {weights.shapes.tuples[s]}")
     if weights.storage is not None and weights.storage.strides is not None:
-        weights = build.copy("filter", weights)  # kernels read the weights one after the other
+        weights = build.copy("filter", weights)  # kernels read the weights as a contiguous list
     return beside(_floats(weights), x)
 
 

@@ -1,4 +1,4 @@
-"""laplacian: the sum of second derivatives along all axes, each smoothed along the others."""
+"""laplacian: the sum of second derivatives along all axes, each smoothed along the other axes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def laplacian(
 ):  # fmt: skip
     """Add up second derivatives along all spatial axes.
 
-    What lies outside of the image is its mirror image, without the border pixel (reflect 101).
+    Outside, the image is mirrored without repeating the border pixel (reflect 101).
     """
     x, axes = input, spatial_axes(input)
     dtype, n = result_type(x, dtype), len(axes)
@@ -62,7 +62,7 @@ def laplacian(
 
 
 def _sizes(window: Array, smoothing: Array | None, n: int) -> Array:
-    """Extents [samples, derivatives, axes]."""
+    """Extents of the windows, [samples, derivatives, axes]."""
     is_odd = window % 2 == 1
     refuse(
         ~(is_odd & (window >= 3) & (window <= MAX_SIZE)),
@@ -79,8 +79,8 @@ def _sizes(window: Array, smoothing: Array | None, n: int) -> Array:
     return np.where(own, window[:, :, None], smoothing[:, None, :]).astype(np.int64)
 
 
-# All windows that there can be are in one table: smoothing ones of 1, 3, … elements, then those of
-# second derivatives of 3, 5, … elements.
+# One list of weights holds all possible windows: smoothing windows of 1, 3, … elements, then second
+# derivatives of 3, 5, … elements.
 _SMOOTHING = [[comb(w - 1, k) for k in range(w)] for w in range(1, MAX_SIZE + 1, 2)]
 _DERIVATIVES = [
     np.convolve([1, -2, 1], [comb(w - 3, k) for k in range(w - 2)]).tolist()

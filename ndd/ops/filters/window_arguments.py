@@ -1,4 +1,4 @@
-"""What all filters share: which axes a window runs along, types, and arguments per axis."""
+"""Helpers of all filters: they choose axes and types, check arguments and convert results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_AXES = 3
 
 
 def spatial_axes(x: Node) -> list[int]:
-    """Axes of a picture or a volume: all but leading frames and channels, and channels behind."""
+    """The spatial axes: all except leading frames and channels, and trailing channels."""
     if x.layout is None:
         axes, rest = list(range(x.rank)), ""
     else:
@@ -40,7 +40,7 @@ def result_type(x: Node, dtype: DType | None) -> DType:
 
 
 def per_axis(name: str, values: Array, axes: int) -> Array:
-    """Numbers [samples or 1, axes]; a single one is meant for all axes."""
+    """Numbers as [samples or 1, axes]; a single number applies to all axes."""
     if values.shape[1] not in (1, axes):
         raise ValueError(
             f"`{name}` must have {' or '.join(sorted({'1', str(axes)}))} values, "
@@ -50,7 +50,7 @@ def per_axis(name: str, values: Array, axes: int) -> Array:
 
 
 def refuse(bad: Array, message: str, values: Array) -> None:
-    """Raise an error for the first sample and axis that is bad; `{}` stands for its value."""
+    """Raise an error for the first bad sample and axis; `{}` in the message becomes its value."""
     if bad.any():
         s, axis = np.argwhere(bad)[0]
         where = f" for axis {axis}" + (f" of sample {s}" if len(bad) > 1 else "")
@@ -58,7 +58,7 @@ def refuse(bad: Array, message: str, values: Array) -> None:
 
 
 def converted(name: str, x: Node, dtype: DType, rounding: str = "away") -> Node:
-    """`x` in another type: rounded and saturated."""
+    """Convert `x` to another type, with rounding and saturation."""
     if x.dtype is dtype:
         return x
     places = [tuple(range(x.rank))]

@@ -1,1 +1,1 @@
-"""Ops that reduce axes: sums, means, deviations, extremes; normalize."""
+"""Ops that reduce axes (sums, means, deviations, extremes), and `normalize`."""

@@ -1,7 +1,7 @@
 """Reductions over axes: sums, means, squares, deviations and extremes.
 
-Each is at most three nodes: pointwise work on the values, the reduction itself, and pointwise work
-on its result. They fuse with each other and with what stands around them.
+Each op makes up to three nodes: pointwise work on the values, the reduction itself, and pointwise
+work on its result. They fuse with each other and with the ops around them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _reduced(
     name: str, x: Node, axes: list[int], keep: bool, combine: str, acc: DType,
     finish, dtype: DType, divisors: Array | None = None,
 ) -> Node:  # fmt: skip
-    """`x` combined along `axes`, then `finish(value, dtype)`, with the right axes and layout."""
+    """Combine `x` along `axes`, apply `finish(value, dtype)`, and set axes and layout."""
     kept, layout = kept_of(x, axes)
     whole = x
     if not x.rank:
@@ -54,18 +54,18 @@ def _reduced(
 
 
 def _with_dims(name: str, x: Node, y: Node, axes: Sequence[int]) -> Node:
-    """A result with the reduced axes of `x` back in, with extent 1."""
+    """Insert the reduced axes of `x` into a result again, with extent 1."""
     return build.add_axes(name, y, axes, x.layout)
 
 
 def _with_axes(x: Node, axes, names) -> list[int] | None:
-    """Axes to reduce; None if the call asks for none at all."""
+    """Axes to reduce; None if the call gives an empty list."""
     found = chosen_axes(x, axes, names)
     return found if found or (axes is None and names is None) else None
 
 
 def _wrapped(x: Expr, dtype: DType) -> Expr:
-    """A sum as another type; integers wrap around."""
+    """Convert a sum to another type; integers wrap around."""
     if x.dtype.is_float and dtype.is_integer:
         return as_type(x, dtype)
     return ex.cast(x, dtype)
@@ -84,14 +84,14 @@ def _same(x: Expr, dtype: DType) -> Expr:
 
 
 def _default(x: Node) -> DType:
-    """The type of means."""
+    """The default type of a mean."""
     return dt.float64 if x.dtype is dt.float64 else dt.float32
 
 
 def _mean(
     name: str, x: Node, axes, names, keep: bool, dtype: DType | None, finish=as_type, square=True
 ) -> Node:
-    """`finish` of the mean of `x`, or of its squares."""
+    """The mean of `x`, or of its squares, after `finish`."""
     chosen, to = _with_axes(x, axes, names), dtype or _default(x)
     if square:
         x = pixelwise(name, squared, x)
@@ -183,7 +183,7 @@ def min(
     axis_names=static(str, None, NAMES_DOC),
     keep_dims=static(bool, False, KEEP_DOC),
 ):
-    """Find the smallest of the values along some axes. Not-a-number is passed over."""
+    """Find the smallest value along some axes. NaN is ignored."""
     return _extreme("reductions.min", "min", input, axes, axis_names, keep_dims)
 
 
@@ -194,7 +194,7 @@ def max(
     axis_names=static(str, None, NAMES_DOC),
     keep_dims=static(bool, False, KEEP_DOC),
 ):
-    """Find the largest of the values along some axes. Not-a-number is passed over."""
+    """Find the largest value along some axes. NaN is ignored."""
     return _extreme("reductions.max", "max", input, axes, axis_names, keep_dims)
 
 
@@ -202,7 +202,7 @@ def _variance(name: str, x: Node, mean: Node, axes, names, ddof: int, keep: bool
     chosen = _with_axes(x, axes, names)
     place = _place_of_mean(x, mean, range(0) if chosen is None else chosen)
     if chosen is None:
-        return pixelwise(name, _zero, x)  # as upstream: a single value does not vary
+        return pixelwise(name, _zero, x)  # as upstream: the variance of a single value is 0
     kept, layout = kept_of(x, chosen)
     if not x.rank:
         x, chosen = build.add_axes(name, x, [0], None), [0]
@@ -213,7 +213,7 @@ def _variance(name: str, x: Node, mean: Node, axes, names, ddof: int, keep: bool
 
 
 def _place_of_mean(x: Node, mean: Node, axes: Sequence[int]) -> tuple[int, ...]:
-    """The axes of `x` that those of its mean follow."""
+    """The axes of `x` that the axes of its mean correspond to."""
     kept = tuple(d for d in range(x.rank) if d not in axes)
     rows = x.shapes.rows.copy()
     rows[:, list(axes)] = 1

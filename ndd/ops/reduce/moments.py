@@ -1,4 +1,4 @@
-"""Parts of reductions: which axes, which types, sums, and variances around a mean."""
+"""Helpers of reductions and `normalize`: they choose axes and types, build sums and variances."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ..geometry.window import beside, checked_axes, named_axes
 
-# A mean (or a deviation), and the axes of the input that it follows.
+# A mean (or a deviation), and the axes of the input that its own axes correspond to.
 Part = tuple[Node, tuple[int, ...]]
 
 
 def chosen_axes(x: Node, axes: Sequence[int] | None, names: str | None) -> list[int]:
-    """The axes that a call names, in order; all if it names none."""
+    """The axes that a call names, in ascending order; all axes if it names none."""
     if axes is not None and names is not None:
         raise ValueError("`axes` and `axis_names` exclude each other")
     if axes is not None:
@@ -32,44 +32,44 @@ def chosen_axes(x: Node, axes: Sequence[int] | None, names: str | None) -> list[
 
 
 def value_counts(x: Node, axes: Sequence[int]) -> Array:
-    """How many values of each sample are reduced to one."""
+    """How many values are combined into each result, per sample."""
     counts: Array = x.shapes.rows[:, list(axes)].prod(axis=1)
     return counts
 
 
 def total_type(dtype: DType) -> DType:
-    """Sums of integers are exact, those of floats are rounded once."""
+    """The type of sums: 64-bit integers, which are exact, or float64, rounded once at the end."""
     if dtype.is_float:
         return dt.float64
     return dt.int64 if dtype.kind is DType.Kind.signed else dt.uint64
 
 
 def mean_type(dtype: DType) -> DType:
-    """The same for means: the sum of 64-bit integers might not fit."""
+    """The type of sums for means: float64 for 64-bit integers, whose sum might overflow."""
     return dt.float64 if dtype.bits == 64 else total_type(dtype)
 
 
 def pixelwise(op: str, body, x: Node, *more: tuple[Node, tuple[int, ...]], key=()) -> Node:
-    """`body` of each element of `x`, and of other values along some of its axes."""
+    """Apply `body` to each element of `x` and to values that correspond to some of its axes."""
     inputs = [x, *(node for node, _ in more)]
     axes = [tuple(range(x.rank)), *(a for _, a in more)]
     return build.pointwise(op, body, inputs, axes, x.shapes, x.layout, key, batch=x.batch)
 
 
 def as_type(x: Expr, dtype: DType) -> Expr:
-    """A float64 as another type; integers are truncated and saturate."""
+    """Convert a float64 to another type; integers are truncated and saturate."""
     return ex.convert(x, dtype, "trunc")
 
 
 def kept_of(x: Node, axes: Sequence[int]) -> tuple[tuple[int, ...], str | None]:
-    """The axes that are not reduced, and their letters, which tell kernels where channels are."""
+    """The axes that are not reduced, and their layout, by which kernels find the channels."""
     kept = tuple(d for d in range(x.rank) if d not in axes)
     letters = [x.layout[d] for d in kept] if x.layout else []
     return kept, "".join(letters) or None
 
 
 def squared(x: Expr) -> Expr:
-    """Squares of short integers are exact; others are float64."""
+    """The square of `x`: an exact integer for up to 16 bits, else a float64."""
     if x.dtype.is_float or x.dtype.bits > 16:
         wide = dt.float64
     elif x.dtype.kind is DType.Kind.signed:
@@ -81,18 +81,18 @@ def squared(x: Expr) -> Expr:
 
 
 def is_short(dtype: DType) -> bool:
-    """Whether sums of squares are exact integers."""
+    """Whether sums of squares of this type are exact integers."""
     return not dtype.is_float and dtype.bits <= 16
 
 
 def total(op: str, x: Node, axes: Sequence[int], acc: DType, layout: str | None, pooled: bool):
-    """The sum of each sample, or of all of them."""
+    """The sum of each sample, or of all samples together if `pooled`."""
     made = build.reduce(op, x, axes, "add", acc, layout)
     return build.reduce(op, build.pool(op, made), [0], "add", acc, layout) if pooled else made
 
 
 def numbers_beside(values: Array, x: Node) -> Node:
-    """Integers, one or one per sample, where `x` is."""
+    """A node of integers on the device of `x`: one per sample, or a single one if all are equal."""
     if (values == values[0]).all():
         return beside(convert.const_scalar(int(values[0]), dt.int64), x)
     arrays = [np.asarray(v, np.int64) for v in values]
@@ -103,12 +103,12 @@ def variance_around(
     op: str, x: Node, mean: Part, axes: Sequence[int], divisors: Array, layout: str | None,
     is_guarded: bool = False, pooled: bool = False,
 ) -> Node:  # fmt: skip
-    """The sum of squared differences from a mean, divided, as float64.
+    """The sum of squared differences from a mean, divided by `divisors`, as float64.
 
-    NOTE [exact squares] Of short integers the sums of values and of squares are exact, and quick:
-    u8 at 47 and 31 GB/s, instead of 8 GB/s for differences in float64. The sum of squares around an
-    integer q near the mean follows from them in wrapping integers, exactly. What is left, around
-    the mean itself, hardly cancels: the mean is less than one away from q.
+    NOTE [exact squares] For short integers we sum values and squares, which is exact and fast: u8
+    at 47 and 31 GB/s, instead of 8 GB/s for differences in float64. From these sums, wrapping
+    integers give the exact sum of squares around an integer q near the mean. Moving from q to the
+    mean hardly cancels digits, because the mean is less than one away from q.
     """
     if not is_short(x.dtype):
         y = pixelwise(op, _squared_difference, x, mean)
@@ -149,6 +149,6 @@ def _around(s1: Expr, s2: Expr, mean: Expr, n: Expr, divisor: Expr, is_guarded: 
     d = ex.cast(q, dt.float64) - m
     around = second + (d + d) * first + ex.cast(n, dt.float64) * d * d
     around = ex.select(around < 0.0, 0.0 * d, around)
-    around = ex.select(ex.fabs(m) < 1e300, around, m * m)  # infinite, or not a number
+    around = ex.select(ex.fabs(m) < 1e300, around, m * m)  # the mean is infinite or NaN
     result = around / ex.cast(divisor, dt.float64)
     return ex.select(divisor > 0, result, 0.0) if is_guarded else result

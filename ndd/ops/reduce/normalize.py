@@ -1,4 +1,4 @@
-"""normalize: subtract a mean and divide by a deviation, both given or computed."""
+"""normalize: subtracts a mean and divides by a deviation, each either given or computed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _normalized(x: Expr, mean: Expr, factor: Expr, shift: Expr, dtype: DType) ->
 
 
 def _factor_of_variance(variance: Expr, epsilon: Expr, scale: Expr) -> Expr:
-    """scale / deviation, or 0 where nothing deviates."""
+    """scale / deviation, or 0 if the deviation is 0."""
     total = variance + ex.cast(ex.convert(epsilon, dt.float32), dt.float64)
     factor = ex.cast(ex.convert(scale, dt.float32), dt.float64) / ex.sqrt(total)
     return ex.cast(ex.select(ex.eq(total, 0.0), 0.0 * total, factor), dt.float32)
 
 
 def _factor_of_deviation(deviation: Expr, epsilon: Expr, scale: Expr, is_tensor: bool) -> Expr:
-    """The same of a deviation that is given. A number is divided by, even if it is 0."""
+    """scale / a given deviation. A 0 in a tensor gives 0; a single number is used as it is."""
     d, e, k = (ex.cast(ex.convert(v, dt.float32), dt.float64) for v in (deviation, epsilon, scale))
     factor = k / ex.select(ex.eq(e, 0.0), d, ex.sqrt(d * d + e))
     if is_tensor:
@@ -77,7 +77,7 @@ def normalize(
 ):  # fmt: skip
     """Normalise values to a mean of 0 and a deviation of 1: (x - mean) / stddev * scale + shift.
 
-    A deviation that is 0 gives 0, unless it is a number in the call.
+    If the deviation is 0, values become 0 before the shift, unless `stddev` is given as a number.
     """
     if not input.rank:
         input = build.add_axes(_NAME, input, [0], None)
@@ -119,7 +119,7 @@ def _normalize(
 
 
 def _small(body, x: Node, numbers: Sequence[Node], key=()) -> Node:
-    """Work on a mean or a deviation, with numbers that may be one for each sample."""
+    """Apply `body` to a mean or a deviation, and to numbers that may differ per sample."""
     whole = tuple(range(x.rank))
     batched = [n for n in numbers if n.count > x.count]
     shapes = x.shapes
@@ -135,7 +135,7 @@ def _place(x: Node, v: Node) -> Part:
 
 
 def _axes_of(x: Node, name: str, v: Node) -> list[int]:
-    """The axes that a given mean or deviation has been reduced along."""
+    """The axes along which a given mean or deviation was reduced."""
     _check_rank(x, name, v)
     return [d for d in range(x.rank) if (v.shapes.rows[:, d] == 1).all()]
 
@@ -188,7 +188,7 @@ def _variance(x: Node, center: Part, axes: list[int], pooled: bool, ddof: int) -
     counts = value_counts(x, axes)
     counts = counts.sum(keepdims=True) if pooled else counts
     divisors = counts - ddof
-    if not axes:  # every value by itself
+    if not axes:  # nothing is reduced, so reduce along a new axis of extent 1
         x = build.add_axes(_NAME, x, [x.rank], None)
         axes = [x.rank - 1]
         node, place = center
