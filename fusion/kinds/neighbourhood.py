@@ -171,7 +171,9 @@ def neighbourhood(
     """Sum `x` over windows along `axes`, as float32."""
     widest = int(windows.count.max(initial=0))
     if widest > MAX_WINDOW:
-        raise ValueError(f"the window is too large: {widest} elements, at most {MAX_WINDOW} can be")
+        raise ValueError(
+            f"the window is too large: {widest} elements, and at most {MAX_WINDOW} are possible"
+        )
     kind = Neighbourhood(x.rank, tuple(axes), border, parts, windows.scale is not None)
     inputs = [x, weights] if fill is None else [x, weights, fill]
     return make(op, kind, inputs, shapes, x.layout, x.batch, windows)

@@ -21,7 +21,9 @@ def lower_groups(draft: Draft) -> None:
             for p in sorted(draft.keep):
                 _lower_one(draft, p)
         except CoreConflictError as conflict:
-            draft.keep[conflict.position] = "a kernel interpolates at one place"
+            draft.keep[conflict.position] = (
+                "a kernel computes one resample, filter or reduction, at one place"
+            )
         else:
             return
 

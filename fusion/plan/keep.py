@@ -221,7 +221,7 @@ def keep_all_but_one_core(draft: Draft) -> None:
         own = kind is not None and kind.has_core
         found = [i for i in dict.fromkeys(inputs) if carried[i] and i not in draft.keep]
         for i in found[:-1] if not own else found:
-            draft.keep[i] = "a kernel interpolates one value"
+            draft.keep[i] = "a kernel computes one resample, filter or reduction"
         carried.append(own or bool(found))
 
 
