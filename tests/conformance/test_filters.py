@@ -346,10 +346,10 @@ IMAGES = batch_of([(12, 15, 3), (31, 10, 3), (9, 8, 3)], "u1", seed=5)
 
 
 # `chain` contains colour ops, which need HWC.
-LAYOUTS = [(p, "HWC") for p in PROGRAMS] + [(p, "CHW") for p in PROGRAMS if p is not chain]
+COMBINATIONS = [(p, "HWC") for p in PROGRAMS] + [(p, "CHW") for p in PROGRAMS if p is not chain]
 
 
-@pytest.mark.parametrize(("program", "layout"), LAYOUTS)
+@pytest.mark.parametrize(("program", "layout"), COMBINATIONS)
 def test_same_bits_in_all_modes(program, layout):
     images = IMAGES
     if layout == "CHW":
