@@ -141,7 +141,9 @@ class Run:
         run_segment(segment, self.nodes, self.values, self.regions, self.binder, self.pool())
 
     def _run_flat(self, step: KernelStep) -> bool:
-        return run_flat(step, self.nodes, self.values, self.tables)
+        if trace.active:
+            return False  # the pipeline tells the trace about every step
+        return run_flat(step, self.nodes[step.root], self.values, self.tables)
 
     # -- GPU -----------------------------------------------------------------------------------
 

@@ -6,11 +6,9 @@ memory and no work for a second thread, so its kernel runs directly, on a table 
 
 from __future__ import annotations
 
-from ...kernels.common import trace
 from ..graph.node import Node
 from ..graph.storage import Storage, allocate
 from ..plan.steps import KernelStep
-from . import watch
 from .binder import FlatColumns, Tables
 
 # Handing work to another thread costs 70-90 µs; below this many bytes of results the caller is
@@ -18,24 +16,19 @@ from .binder import FlatColumns, Tables
 PARALLEL_MIN_BYTES = 512 << 10
 
 
-def run_flat(
-    step: KernelStep, nodes: list[Node], values: list[Storage | None], tables: Tables
-) -> bool:
-    """Run a flat segment (`Segment.flat`); False if it is large or its kernel is not compiled."""
-    root = step.root
-    node = nodes[root]
-    nbytes = node.shapes.packed(node.dtype.bytes)[1]
-    if step.kernel is None or nbytes >= PARALLEL_MIN_BYTES:
+def run_flat(step: KernelStep, node: Node, values: list[Storage | None], tables: Tables) -> bool:
+    """Run a flat segment (`Segment.flat`) that computes `node` into `values`.
+
+    Returns False if it is large or its kernel has not been compiled yet.
+    """
+    shapes, itemsize = node.shapes, node.dtype.bytes
+    if step.kernel is None or shapes.packed(itemsize)[1] >= PARALLEL_MIN_BYTES:
         return False
-    values[root] = allocate(node.shapes, node.dtype.bytes)
+    values[step.root] = allocate(shapes, itemsize)
     columns = step.columns
     if columns is None:
         columns = step.columns = FlatColumns.of(step.spec, step.recipe)
     rows, address = tables.take(len(step.spec.columns), node.count)
-    columns.fill(rows, node.shapes.volumes, values)
-    if trace.active:
-        stage = watch.begin(step, nodes, next(trace.runs))
-        trace.during(stage, step.kernel.run, address, 0, node.count)
-    else:
-        step.kernel.run(address, 0, node.count)
+    columns.fill(rows, shapes.volumes, values)
+    step.kernel.run(address, 0, node.count)
     return True

@@ -24,12 +24,6 @@ def begin(step: Step, nodes: list[Node], run: int) -> trace.Stage:
     return trace.begin(category, name, step.number, nodes[step.root].count, run, about)
 
 
-def begin_single(step: Step, node: Node) -> trace.Stage:
-    """Begin the stage of a plan's only step, which computes `node`."""
-    category, name, about = _facts(step, node, [str(node.result.site)] if node.result.site else [])
-    return trace.begin(category, name, step.number, node.count, next(trace.runs), about)
-
-
 def watched(works: list[Work], steps: list[Step], nodes: list[Node], run: int) -> list[Work]:
     """Wrap the work of each step, so that every run on samples [begin, end) is a stage."""
     return [_watched(w, s, nodes, run) for w, s in zip(works, steps, strict=True)]
