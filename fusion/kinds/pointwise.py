@@ -137,7 +137,7 @@ class Pointwise(Kind):
             return lowering.placed(template, args)
         y, x, *fill = args
         h, w = (self._extent(lowering, position, i, axis) for axis in axes)
-        load = lowering.plain_load(template)
+        load = lowering.plain_load(template, len(axes))
         if load is not None:
             return Expr("bilinear", dt.float32, (y, x, h, w, *fill), load.attr)
 

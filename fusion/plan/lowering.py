@@ -212,12 +212,18 @@ class Lowering:
 
         return ex.rewrite(template, leaf, {})
 
-    def plain_load(self, template: Expr) -> Expr | None:
-        """The load if the template is only that, or its exact conversion to float32; else None."""
+    def plain_load(self, template: Expr, dimensions: int) -> Expr | None:
+        """The load if the template is only that, or its exact conversion to float32; else None.
+
+        The load must follow all computed positions, unlike a column that is repeated along rows.
+        """
         e = template
         if e.op == "cast" and e.dtype is dt.float32 and e.args[0].dtype.bits <= 16:
             e = e.args[0]
-        return e if e.op == "load" and e.attr in self._varying() else None
+        if e.op != "load":
+            return None
+        followed = {axis for axis, _, _ in self.loads[e.attr][1]}
+        return e if followed.issuperset(range(self.rank, self.rank + dimensions)) else None
 
     def _varying(self) -> set[int]:
         """Slots of loads at positions that the kernel computes; a load of a constant has none."""

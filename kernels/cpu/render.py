@@ -424,7 +424,8 @@ class Writer(Lines):
     def _computed_offset(self, slot: int, at: dict[int, int], positions: Sequence[Expr]) -> str:
         access = self.spec.loads[slot]
         terms = [self.outer_offset(slot, at)]
-        for k, position in enumerate(positions):
+        # An operand with fewer strides ignores the last positions, like a column in an image.
+        for k, position in enumerate(positions[: len(access.strides) - self.spec.rank]):
             stride = access.strides[self.spec.rank + k]
             by = f"in_stride_{slot}_{self.spec.rank + k}" if stride is None else str(stride)
             terms.append(f"i64({self.ref(position)}) * {by}")

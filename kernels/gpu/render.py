@@ -274,7 +274,8 @@ class Writer:
         at = dict(pinned)
         terms = [f"{kind}_first_{k}"] if access.guarded else []
         constant, moves = 0, False
-        for j, position in enumerate(positions):
+        # An operand with fewer strides ignores the last positions, like a column in an image.
+        for j, position in enumerate(positions[: len(access.strides) - self.spec.rank]):
             axis = self.spec.rank + j
             stride = access.strides[axis]
             by = f"{kind}_stride_{k}_{axis}" if stride is None else str(stride)
