@@ -7,7 +7,6 @@ not pay for a hand-off.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
@@ -15,7 +14,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ...kernels.common import trace
+from ...kernels.common import background, forks, trace
+from ...kernels.common.background import Bell
 from ...kernels.common.memo import Memo
 from ..graph.node import Node
 from ..graph.sites import at_site
@@ -61,7 +61,8 @@ class Executor:
         self._gpu = gpu
         self._pending: list[Node] = []
         self._added = 0
-        self._running = threading.RLock()
+        self._running = forks.lock()
+        background.stay_at_exit()
         self._worker: _Worker | None = None
         self._tables = Tables()
         _executors.add(self)
@@ -74,9 +75,17 @@ class Executor:
         self._added += 1
         worker = self._worker
         if worker is None or not worker.usable():
-            worker = self._worker = _Worker(self)
+            if background.is_exiting():
+                return  # whoever needs the value computes it
+            worker = background.uninterrupted(self._hire)
         if worker.asleep:
             worker.wake()
+
+    def _hire(self) -> _Worker:
+        worker = self._worker
+        if worker is None or not worker.usable():
+            worker = self._worker = _Worker(self)
+        return worker
 
     def evaluate(self, node: Node) -> None:
         """Make sure that `node` has its value, or raise the error of its call."""
@@ -327,36 +336,31 @@ class _Worker:
     a context ends its thread."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor = weakref.ref(executor, lambda _: self.stop())
-        self._event = threading.Event()
-        self._stopped = False
-        self._pid = os.getpid()
+        self._bell = Bell()
+        self._executor = weakref.ref(executor, self._bell.ring)
+        self._is_stopped = False
+        self._process = os.getpid()
         self.asleep = False
-        self._thread = threading.Thread(target=self._loop, name="ndd-executor", daemon=True)
-        self._thread.start()
-        _workers.add(self)
+        self.threads: list[threading.Thread] = []
+        background.start(self, (self._loop, "ndd-executor"))
 
     def usable(self) -> bool:
         # After a fork the thread exists only in the parent.
-        return not self._stopped and self._pid == os.getpid()
+        return not self._is_stopped and self._process == os.getpid()
 
     def wake(self) -> None:
         self.asleep = False
-        self._event.set()
+        self._bell.ring(None)
 
     def stop(self) -> None:
-        self._stopped = True
-        self._event.set()
-
-    def join(self, timeout: float) -> None:
-        if self._pid == os.getpid():
-            self._thread.join(timeout)
+        self._is_stopped = True
+        self._bell.ring(None)
 
     def _loop(self) -> None:
         seen = -1
         since = 0.0
         pause = WINDOW_SECONDS
-        while not self._stopped:
+        while not self._is_stopped:
             time.sleep(pause)
             executor = self._executor()
             if executor is None:
@@ -376,34 +380,23 @@ class _Worker:
                 # Consumers flush by themselves. Look less often: each look takes the GIL from them.
                 pause *= 2
             else:
-                self._event.clear()
                 self.asleep = True
                 if not executor._pending:
                     del executor
-                    self._event.wait()
+                    self._bell.wait()
                 self.asleep = False
                 pause = WINDOW_SECONDS
 
 
-_workers: weakref.WeakSet[_Worker] = weakref.WeakSet()
 _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
-    # A lock that a background thread of the parent held would stay locked in the child.
+@background.before_exit
+def _keep_out() -> None:
+    """Keep daemon threads of the user from computing while the interpreter shuts down.
+
+    The main thread waits until none of them computes, and keeps the locks. It can still compute.
+    """
+    deadline = time.monotonic() + background.EXIT_COMPILE_SECONDS
     for executor in list(_executors):
-        executor._running = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-@atexit.register
-def _stop_workers() -> None:
-    """Stop all threads: one that still runs a kernel could abort the interpreter's shutdown."""
-    workers = list(_workers)
-    for worker in workers:
-        worker.stop()
-    for worker in workers:
-        worker.join(5.0)
+        executor._running.acquire(timeout=max(0.0, deadline - time.monotonic()))

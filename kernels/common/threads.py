@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
-import atexit
-import contextlib
 import itertools
 import math
 import operator
@@ -12,19 +9,19 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
+from ndd.kernels.common import background, forks
+from ndd.kernels.common.background import Latch
 from ndd.kernels.gpu import env as gpu_env
 
 __all__ = ["ThreadPool", "default_num_threads", "get_num_threads", "set_num_threads"]
 
 # Upstream's limit: more threads per core than this are considered a mistake.
 MAX_THREADS_PER_CPU = 100
-
-# Chunks are short (a few samples); one that takes longer than this at exit is abandoned.
-EXIT_JOIN_SECONDS = 5.0
 
 # A caller that has waited for a pool gets it while the previous caller still holds the GIL. It
 # would wait for the GIL, too, up to Python's switch interval of 5 ms, with the pool idle. So the
@@ -37,66 +34,59 @@ ChunkFn = Callable[[int, int], None]
 class _Job:
     """One `parallel_for`: free threads claim chunks from a shared counter."""
 
-    __slots__ = ("aborted", "counter", "errors", "fn", "lock", "n_chunks", "n_done", "wake")
+    __slots__ = ("closing", "counter", "errors", "fn", "inside", "is_closed", "latch", "n_chunks")
 
     def __init__(self, n_chunks: int, fn: ChunkFn) -> None:
         self.n_chunks = n_chunks
         self.fn = fn
         # next() of a count is one C call, so it is atomic under the GIL and cheaper than a lock.
         self.counter: Iterator[int] = itertools.count()
-        self.aborted = False
         self.errors: list[tuple[int, BaseException]] = []
-        self.n_done = 0
-        self.lock = _thread.allocate_lock()
-        self.wake = _thread.allocate_lock()
-        self.wake.acquire()
-
-    def abort(self, error: BaseException) -> None:
-        """Make workers claim the remaining chunks without running them (Ctrl-C, SystemExit)."""
-        self.aborted = True
-        self.errors.append((-1, error))
+        self.inside: list[int] = []  # the helpers that may be using the caller's memory
+        self.is_closed = False  # nobody may begin another chunk
+        self.closing = iter((True,))  # only one helper opens the latch
+        self.latch = Latch()
 
     def work(self, worker: int) -> None:
         """Claim and run chunks until none is left."""
         n_chunks, fn = self.n_chunks, self.fn
-        n_claimed = 0
-        try:
-            for chunk in self.counter:
-                if chunk >= n_chunks:
-                    break
-                n_claimed += 1
-                if self.aborted:
-                    continue
-                try:
-                    fn(chunk, worker)
-                except Exception as error:
-                    self.errors.append((chunk, error))
-                except BaseException as error:
-                    self.abort(error)
-        finally:
-            with self.lock:
-                self.n_done += n_claimed
-                is_last = n_claimed > 0 and self.n_done == n_chunks
-            if is_last:
-                self.wake.release()
-
-    def finish(self, crew: _Crew) -> None:
-        """Work as worker 0 and wait for the chunks that others have claimed.
-
-        Ctrl-C does not end the wait, because the others write into the caller's buffers.
-        """
-        is_drained = False
-        while self.n_done < self.n_chunks:
+        for chunk in self.counter:
+            if chunk >= n_chunks or self.is_closed:
+                return
             try:
-                if not is_drained:
-                    with crew.as_first():
-                        self.work(0)
-                    is_drained = True
-                elif self.n_done < self.n_chunks:
-                    self.wake.acquire()
-            except BaseException as error:
-                self.abort(error)
-        self.fn = _nothing  # a late helper must not keep the caller's buffers alive
+                fn(chunk, worker)
+            except Exception as error:
+                self.errors.append((chunk, error))
+
+    def help(self, worker: int) -> None:
+        """Work as a helper."""
+        # First say so, then look: the caller first closes the job, then looks who is inside.
+        self.inside.append(worker)
+        try:
+            if not self.is_closed:
+                self.work(worker)
+        except BaseException as error:  # such as SystemExit: the caller raises it
+            self.errors.append((-1, error))
+        finally:
+            self.inside.pop()
+            if self.is_closed and not self.inside and next(self.closing, False):
+                self.latch.open()
+
+    def run(self, crew: _Crew, helpers: list[_PoolWorker]) -> None:
+        """Work as worker 0 together with helpers, and wait until all have left.
+
+        An interrupt ends the work, but not the wait, because the helpers write into memory of the
+        caller. The last three statements cannot be interrupted: see forks.py.
+        """
+        try:
+            for helper in helpers:
+                helper.jobs.put(self)
+            crew.lead(self.work, 0)
+        finally:
+            self.is_closed = True
+            self.fn = _nothing  # a late helper must not keep the caller's buffers alive
+            if self.inside:
+                self.latch.wait()
 
     def raise_error(self) -> None:
         # The lowest chunk, not the earliest failure, gives the same error for any thread count.
@@ -117,81 +107,69 @@ def _nothing(chunk: int, worker: int) -> None:
 class _PoolWorker:
     """A helper thread; it references its crew, not the pool, so that a dropped pool can end it."""
 
-    __slots__ = ("index", "is_stopped", "jobs", "thread", "wake")
+    __slots__ = ("crew", "index", "jobs")
 
     def __init__(self, index: int, crew: _Crew) -> None:
-        self.index = index
-        self.jobs: deque[_Job] = deque()
-        self.is_stopped = False
-        # A bare lock as a binary semaphore is the cheapest wake-up in Python.
-        self.wake = _thread.allocate_lock()
-        self.wake.acquire()
-        self.thread = threading.Thread(
-            target=self._loop, args=(crew,), name=f"ndd-worker-{index}", daemon=True
-        )
-        self.thread.start()
+        self.index, self.crew = index, crew
+        self.jobs: SimpleQueue[Any] = SimpleQueue()  # anything but a job ends the thread
 
-    def notify(self) -> None:
-        # If the lock is released already, a wake-up is pending, which will see the new state.
-        with contextlib.suppress(RuntimeError):
-            self.wake.release()
-
-    def _loop(self, crew: _Crew) -> None:
-        _local.inside[crew] = self.index
-        while True:
-            self.wake.acquire()
-            if self.is_stopped:
-                return
-            while self.jobs and not self.is_stopped:
-                self.jobs.popleft().work(self.index)
+    def loop(self) -> None:
+        _local.inside[self.crew] = self.index
+        while type(job := self.jobs.get()) is _Job:
+            if not self.crew.is_closed:
+                job.help(self.index)
+            del job  # otherwise this frame keeps it alive until the next one
 
 
 class _Crew:
     """The workers of one pool; outlives the pool only until its threads have stopped."""
 
-    __slots__ = ("__weakref__", "hiring", "is_awaited", "is_closed", "lock", "workers")
+    __slots__ = ("__weakref__", "hiring", "is_awaited", "is_closed", "lock", "threads", "watching",
+                 "workers")  # fmt: skip
 
     def __init__(self) -> None:
-        self.lock = _thread.allocate_lock()  # held by the caller that works as worker 0
-        self.hiring = _thread.allocate_lock()
+        self.lock = forks.lock()  # held by the caller that works as worker 0
+        self.hiring = forks.lock()
         self.workers: list[_PoolWorker] = []
+        self.threads: list[threading.Thread] = []
+        self.watching: list[weakref.ref[ThreadPool]] = []
         self.is_awaited = False  # another caller waits for `lock`
         self.is_closed = False
 
-    @contextlib.contextmanager
-    def as_first(self) -> Iterator[None]:
-        """Wait until no other caller is worker 0, and be worker 0 in the `with` block."""
-        self.is_awaited = self.is_awaited or self.lock.locked()
+    def lead(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Wait until no other caller is worker 0, and call a function as worker 0."""
+        self.is_awaited = True  # until somebody gets the lock
         with self.lock:
             self.is_awaited = False
             _local.inside[self] = 0
             try:
-                yield
+                function(*arguments)
             finally:
                 del _local.inside[self]
 
-    def hire(self, n_helpers: int) -> list[_PoolWorker]:
+    def hire(self, n_helpers: int, pool: ThreadPool) -> list[_PoolWorker]:
         """Up to `n_helpers` running workers; fewer if the system cannot start more threads."""
+        if len(self.workers) < n_helpers and not self.is_closed:
+            background.uninterrupted(self._hire, n_helpers, pool)
+        return self.workers[:n_helpers]
+
+    def _hire(self, n_helpers: int, pool: ThreadPool) -> None:
         with self.hiring:
             while len(self.workers) < n_helpers and not self.is_closed:
+                worker = _PoolWorker(len(self.workers) + 1, self)
                 try:
-                    self.workers.append(_PoolWorker(len(self.workers) + 1, self))
+                    background.start(self, (worker.loop, f"ndd-worker-{worker.index}"))
                 except RuntimeError:  # "can't start new thread"
-                    break
-            return self.workers[:n_helpers]
+                    return
+                # A C function as callback: no interrupt can keep it from ending the thread.
+                self.watching.append(weakref.ref(pool, worker.jobs.put))
+                self.workers.append(worker)
 
-    def close(self) -> list[threading.Thread]:
-        """Make the workers end after their current job, and return their threads."""
+    def stop(self) -> None:
+        """Make the workers end after their current chunk."""
         self.is_closed = True
-        workers, self.workers = self.workers, []
-        for worker in workers:
-            worker.is_stopped = True
-            worker.notify()
-        return [worker.thread for worker in workers]
-
-    def after_fork(self) -> None:
-        # The child has one thread: no helpers, and a lock that another thread held stays locked.
-        self.lock, self.hiring = _thread.allocate_lock(), _thread.allocate_lock()
+        for worker in self.workers:
+            worker.jobs.put(None)
         self.workers = []
 
 
@@ -239,8 +217,6 @@ class ThreadPool:
         self._device_id = device_id
         self._crew = _Crew()
         _crews.add(self._crew)
-        # At exit, _close_all closes the crew and waits for its threads.
-        weakref.finalize(self, self._crew.close).atexit = False
 
     @property
     def num_threads(self) -> int:
@@ -279,16 +255,12 @@ class ThreadPool:
             return
         # A hand-off to another thread costs 70-88 µs, so a single chunk is never worth it.
         n_helpers = min(self._num_threads, n_chunks) - 1
-        helpers = crew.hire(n_helpers) if n_helpers else None
+        helpers = crew.hire(n_helpers, self) if n_helpers else None
         if not helpers:
-            with crew.as_first():
-                _run_inline(n_chunks, fn, 0)
+            crew.lead(_run_inline, n_chunks, fn, 0)
             return
         job = _Job(n_chunks, fn)
-        for helper in helpers:
-            helper.jobs.append(job)
-            helper.notify()
-        job.finish(crew)
+        job.run(crew, helpers)
         if crew.is_awaited:
             crew.is_awaited = False
             time.sleep(YIELD_SECONDS)
@@ -309,22 +281,10 @@ def _run_inline(n_chunks: int, fn: ChunkFn, worker: int) -> None:
             del first_error
 
 
-def _close_all() -> None:
-    # A daemon thread that returns from a C++ decoder while the interpreter shuts down can abort the
-    # process, so wait for the running chunks first.
-    deadline = time.monotonic() + EXIT_JOIN_SECONDS
-    for thread in [thread for crew in list(_crews) for thread in crew.close()]:
-        thread.join(max(0.0, deadline - time.monotonic()))
-
-
+@forks.in_child
 def _after_fork() -> None:
     for crew in list(_crews):
-        crew.after_fork()
-
-
-atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+        crew.workers, crew.threads, crew.watching = [], [], []
 
 
 # -- how many threads ------------------------------------------------------------------------------

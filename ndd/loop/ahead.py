@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -19,8 +20,8 @@ from ..core.convert import dense_array
 from ..core.handle import Handle, executor_of
 from ..core.interop import array_to_torch
 from ..fusion.graph.node import Node
-from ..kernels.common import trace
-from ..readers.read_ahead import join_at_exit
+from ..kernels.common import background, forks, trace
+from ..kernels.common.background import Bell
 from ..runtime.context import EvalContext, EvalMode
 from ..runtime.rng import RNG, State, use_default_rng
 from .calls import PLAIN, Call, Iteration, Recording, Ref, each, nodes_of, this_thread
@@ -113,27 +114,36 @@ class Coming:
         return self.taken == len(self.recording.calls)
 
 
-class Ahead:
-    """Iterations `first`, `first + 1`, … made in advance by threads, up to `depth` of them."""
+class _Work:
+    """State of the threads. It has no strong reference to the `Ahead`, so dropping that ends them.
+
+    A thread that has begun an iteration finishes it.
+    """
 
     def __init__(
-        self, recording: Recording, prepare: Prepare, first: int, count: int, depth: int
-    ) -> None:
-        self._recording, self._prepare = recording, prepare
-        self._next_made = self._at = first  # `_at`: the iteration that the caller is in
-        self._count, self._depth = count, depth
-        self._made: dict[int, Coming] = {}
-        self._is_over = False  # the threads start no further iteration
-        self._process = os.getpid()
-        self._changed = threading.Condition()
-        self._building = threading.Lock()  # calls are made for one iteration at a time
-        self._shadows = Shadows()
+        self, owner: Ahead, recording: Recording, prepare: Prepare, first: int, count: int,
+        depth: int,
+    ) -> None:  # fmt: skip
+        self.recording, self.prepare = recording, prepare
+        self.next_made = self.at = first  # `at`: the iteration that the caller is in
+        self.count, self.depth = count, depth
+        self.coming: dict[int, Coming] = {}
+        self.is_over = False  # the threads start no further iteration
+        self.process = os.getpid()
+        self.made, self.moved = Bell(), Bell()
+        self.building = forks.lock()  # calls are made for one iteration at a time
+        self.shadows = Shadows()
         self.threads: list[threading.Thread] = []  # none to join: its threads are shared
-        join_at_exit(self)
-        for _ in range(min(THREADS, depth)):
-            _Thread.do(self._work)
+        self.owner = weakref.ref(owner, self.moved.ring)
+        background.stay_at_exit()
+        background.uninterrupted(self._begin)
 
-    def _work(self) -> None:
+    def _begin(self) -> None:
+        background.stop_at_exit(self)
+        for _ in range(min(THREADS, self.depth)):
+            _Thread.do(self.run)
+
+    def run(self) -> None:
         """For one iteration after the other: make its calls, hand it over, compute it.
 
         Two threads take turns: while one computes, the other makes the calls of the next iteration
@@ -141,7 +151,7 @@ class Ahead:
         """
         try:
             while True:
-                with self._building:
+                with self.building:
                     compute = self._build() if self._wait_for_turn() else None
                 if compute is None:
                     return
@@ -150,70 +160,81 @@ class Ahead:
         except Exception:
             return  # the caller gets the same error when it makes the call itself
         finally:
-            with self._changed:
-                self._is_over = True
-                self._changed.notify_all()
+            self.is_over = True
+            self.made.ring(None)
+            if self.owner() is None:
+                self.coming.clear()
 
     def _wait_for_turn(self) -> bool:
         is_ahead = False
-        with self._changed:
-            while not self._is_over and self._next_made > self._at + self._depth:
-                self._changed.wait()
-                is_ahead = True
+        while not self._is_left() and self.next_made > self.at + self.depth:
+            self.moved.wait()
+            is_ahead = True
         if is_ahead:
             # There is time, so let the caller, who has just taken a batch, make its calls first.
             time.sleep(GRACE_SECONDS)
-        return not self._is_over and self._next_made < self._count
+        return not self._is_left() and self.next_made < self.count
+
+    def _is_left(self) -> bool:
+        return self.is_over or self.owner() is None
 
     def _build(self) -> Callable[[], None] | None:
         """Make the calls of the next iteration, hand it over, and return what computes it."""
-        outputs = self._prepare(self._next_made)
+        outputs = self.prepare(self.next_made)
         if outputs is None:
             return None
-        like = self._recording.context
+        like = self.recording.context
         # Each iteration has its own context, so reading its results does not wait for the next one.
         context = EvalContext(thread_pool=like.thread_pool, cuda_stream=like._stream)
-        coming = Coming(self._recording, outputs)
+        coming = Coming(self.recording, outputs)
         with context, EvalMode.deferred:
-            coming.make_calls(self._shadows)
+            coming.make_calls(self.shadows)
         nodes = coming.results()
         # Export even if the caller already waits: it would have to make the same tensors.
         export = partial(_export, [*nodes_of(outputs), *nodes])
         compute = partial(executor_of(context).evaluate_all, nodes, export)
-        with self._changed:
-            if not self._is_over:
-                self._made[self._next_made] = coming
-            self._next_made += 1
-            self._changed.notify_all()
+        if not self.is_over:
+            self.coming[self.next_made] = coming
+        self.next_made += 1
+        if not self.made.is_ringing():
+            self.made.ring(None)
         return compute
 
-    # -- from the caller ---------------------------------------------------------------------
+    def take(self, number: int) -> Coming | None:
+        self.at = number
+        if not self.moved.is_ringing():
+            self.moved.ring(None)
+        while number >= self.next_made and not self.is_over:
+            self.made.wait()
+        return self.coming.pop(number, None)  # None: Ctrl-C came after it had been taken
+
+    def stop(self) -> None:
+        self.is_over = True
+        self.coming.clear()
+        self.made.ring(None)
+        self.moved.ring(None)
+
+
+class Ahead:
+    """Iterations `first`, `first + 1`, … made in advance by threads, up to `depth` of them."""
+
+    def __init__(
+        self, recording: Recording, prepare: Prepare, first: int, count: int, depth: int
+    ) -> None:
+        self._work = _Work(self, recording, prepare, first, count, depth)
 
     def take(self, number: int) -> Coming | None:
         """Iteration `number`, which the caller begins; None if it was not made in advance."""
-        if self._process != os.getpid():
-            return None
+        if self._work.process != os.getpid():
+            return None  # after a fork, the threads exist only in the parent
         if trace.active:
             stage = trace.begin("stall", "reader")
-            return trace.during(stage, self._take, number)  # type: ignore[no-any-return]
-        return self._take(number)
-
-    def _take(self, number: int) -> Coming | None:
-        with self._changed:
-            self._at = number
-            self._changed.notify_all()
-            while number >= self._next_made and not self._is_over:
-                self._changed.wait()
-            return self._made.pop(number, None)  # None: Ctrl-C came after it had been taken
+            return trace.during(stage, self._work.take, number)  # type: ignore[no-any-return]
+        return self._work.take(number)
 
     def stop(self) -> None:
         """End the work and drop the iterations made so far."""
-        if self._process != os.getpid():
-            return  # after a fork, the threads and the locks they held exist only in the parent
-        with self._changed:
-            self._is_over = True
-            self._made.clear()
-            self._changed.notify_all()
+        self._work.stop()
 
 
 def _export(nodes: list[Node]) -> None:
@@ -230,33 +251,35 @@ def _export(nodes: list[Node]) -> None:
                 node.result.export = array_to_torch(whole, node.dtype, False)
 
 
-class _Thread(threading.Thread):
+class _Thread:
     """A thread that is reused for many jobs, because each new thread needs its own decoders."""
 
     idle: ClassVar[list[_Thread]] = []
 
     def __init__(self) -> None:
-        super().__init__(daemon=True)
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self.threads: list[threading.Thread] = [self]
-        self.start()
-        join_at_exit(self)
+        self.threads: list[threading.Thread] = []
+        background.start(self, (self._loop, "ndd-idle"))
 
     @staticmethod
     def do(job: Callable[[], None]) -> None:
         """Run a job in an idle thread, or in a new one if none is idle."""
-        thread = _Thread.idle.pop() if _Thread.idle else _Thread()
+        try:
+            thread = _Thread.idle.pop()
+        except IndexError:
+            thread = _Thread()
         thread._jobs.put(job)
 
-    def run(self) -> None:
+    def _loop(self) -> None:
+        this = threading.current_thread()
         while True:
-            self.name = "ndd-idle"
             job = self._jobs.get()
             if job is None:
                 return
-            self.name = "ndd-call-ahead"
+            this.name = "ndd-call-ahead"
             job()
             del job
+            this.name = "ndd-idle"
             _Thread.idle.append(self)
 
     def stop(self) -> None:
@@ -264,5 +287,4 @@ class _Thread(threading.Thread):
         self._jobs.put(None)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Thread.idle.clear)
+forks.in_child(_Thread.idle.clear)

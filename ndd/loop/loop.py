@@ -42,7 +42,7 @@ class Loop:
     replaying   a call differs from the recorded one, for the second time           off
     replaying   an iteration ends after fewer calls, or was not made in advance     recording
     diverged    an iteration ends: as in state recording
-    any         the epoch ends, or the caller leaves it                             off
+    any         the epoch ends, or the caller leaves it, or threads share it        off
     ==========  ==================================================================  ==========
 
     A loop begins in state replaying with the recording of the epoch before, in state recording if
@@ -59,6 +59,7 @@ class Loop:
         self._iteration: Iteration | None = None  # the current one
         self._coming: Coming | None = None  # the current one, if it was made in advance
         self.state = LoopState.replaying if known is not None else LoopState.recording
+        self._is_shared = False  # several threads take iterations
         if not depth:
             self.state = LoopState.off
 
@@ -85,6 +86,12 @@ class Loop:
         this_thread.loop = self
         return outputs
 
+    def share(self) -> None:
+        """Stop following: with several threads, calls of different iterations are mixed."""
+        if not self._is_shared:
+            self._is_shared = True
+            self._enter(LoopState.off)
+
     def close(self) -> Recording | None:
         """End the epoch and return the recording for the next one, if there is any."""
         known = self._recording if self.state is LoopState.replaying else None
@@ -95,15 +102,17 @@ class Loop:
 
     def follow(self, call: Call) -> Any:
         """Return the result of a call: made in advance if possible, else made now and recorded."""
-        if self.state is LoopState.replaying and self._coming is not None:
-            found = self._coming.take(call)
+        coming = self._coming
+        if self.state is LoopState.replaying and coming is not None:
+            found = coming.take(call)
             if found is not None:
                 return found
-            self._diverge(self._coming)
-        if self._iteration is None:  # in state off, or another thread began the next iteration
+            self._diverge(coming)
+        iteration = self._iteration
+        if iteration is None:  # in state off
             this_thread.loop = None
             return call.result()
-        return self._recorded(call, self._iteration)
+        return self._recorded(call, iteration)
 
     def _recorded(self, call: Call, iteration: Iteration) -> Any:
         this_thread.loop = None  # do not record the calls that this call makes internally
@@ -121,6 +130,7 @@ class Loop:
 
     def _enter(self, state: LoopState) -> None:
         """Change the state; outside of state replaying, drop everything made in advance."""
+        state = LoopState.off if self._is_shared else state
         self.state = state
         if state is LoopState.off:
             self._leave_iteration()

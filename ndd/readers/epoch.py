@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from ..fusion.graph.node import Node
 from ..fusion.graph.shapes import Array
-from ..kernels.common import trace
+from ..kernels.common import forks, trace
 from ..loop.loop import Loop
 from ..tools.progress import Bar, bar
 from .order import EpochPlan
@@ -138,34 +137,28 @@ class EpochRun:
         self.plan, self.batch_size = plan, batch_size
         self.given = 0  # items handed out
         self._step = SAMPLES_PER_RUN if batch_size is None else 1
-        self._ready: deque[Content] = deque()
+        self._ready: dict[int, Content] = {}
+        self._fetched = 0  # items that are in `_ready`, or were
         # Threads that work ahead may peek at batches that the caller has not asked for yet.
-        self._lock, self._fetching = threading.Lock(), threading.Lock()
+        self._fetching = forks.lock()
         items = -(-plan.count // self._step)
         self._ahead = ReadAhead(partial(read_batches, plan, samples, self._step), items, depth)
 
-    def next(self) -> Content:
-        """The next batch; always the same one until `advance` is called."""
-        return self.peek(self.given)
-
     def peek(self, number: int) -> Content:
         """A batch that has not been handed out yet."""
-        while True:
-            with self._lock:
-                if number < self.given + len(self._ready):
-                    return self._ready[number - self.given]
-            with self._fetching:
-                taken = self.given + len(self._ready)
-                if number >= taken:
-                    fetched = self._ahead.take(taken // self._step)
-                    with self._lock:
-                        self._ready.extend(fetched)
+        with self._fetching:
+            while number >= self._fetched:
+                first = self._fetched
+                contents = self._ahead.take(first // self._step)
+                self._ready.update(enumerate(contents, first))
+                self._fetched = first + len(contents)
+            return self._ready[number]
 
-    def advance(self) -> None:
-        """Move on after the current batch has been handed out."""
-        with self._lock:
-            self._ready.popleft()
-            self.given += 1
+    def forget(self) -> None:
+        """Drop the batches that have been handed out."""
+        for number in [*self._ready]:
+            if number < self.given:
+                self._ready.pop(number, None)
 
     def stop(self) -> None:
         """End the threads."""
@@ -174,7 +167,10 @@ class EpochRun:
 
 
 class Epoch(Iterator[tuple[V, ...]]):
-    """One epoch of a reader: an iterator with a length."""
+    """One epoch of a reader: an iterator with a length.
+
+    Threads may share it: each item goes to one of them.
+    """
 
     def __init__(
         self, reader: Reader, batch_size: int | None, prefetch: int = 0, progress: bool = False
@@ -187,6 +183,9 @@ class Epoch(Iterator[tuple[V, ...]]):
         self._run: EpochRun | None = None  # set when the first item is asked for
         self._loop: Loop | None = None  # likewise
         self._is_over = False
+        self._thread = 0  # the first thread that asked for an item
+        # Items that a thread was given but has not received, because an interrupt came.
+        self._unreceived: dict[int, tuple[V, ...] | None] = {}
 
     def __len__(self) -> int:
         """Number of items; after resuming from a checkpoint, only those that were left."""
@@ -194,11 +193,40 @@ class Epoch(Iterator[tuple[V, ...]]):
         return plan.count
 
     def __next__(self) -> tuple[V, ...]:
+        thread = get_ident()
+        item = self._unreceived.get(thread)
+        if item is None:
+            with self._reader._giving:
+                item = self._next(thread)
+        # From here on nothing can be interrupted until the caller has the item.
+        self._unreceived[thread] = None
+        return item
+
+    def _next(self, thread: int) -> tuple[V, ...]:
+        """Hand the next item over to a thread, which receives it later if an interrupt comes now."""
         if self._is_over:
             raise StopIteration
+        run = self._begun(thread)
+        number = run.given
+        try:
+            item = self._loop.next(number, partial(self._reader._give, run))  # type: ignore[union-attr]
+        except StopIteration:
+            self._is_over = True
+            self._close()
+            raise
+        position = run.plan.after(number + 1)
+        # These three happen together: nothing can be interrupted between assignments.
+        self._unreceived[thread] = item
+        run.given, self._reader._position = number + 1, position
+        run.forget()
+        return item
+
+    def _begun(self, thread: int) -> EpochRun:
+        """The running epoch, which this thread may share with others."""
         if self._run is None or self._loop is None:
-            self._run = self._reader._begin(self._batch_size)
-            self._loop = self._followed(self._run)
+            run = self._reader._begin(self._batch_size)
+            self._loop, self._run = self._followed(run), run
+            self._thread = thread
             if self._progress:
                 self._bar = bar(len(self), self._reader.name or self._reader._where)
         elif self._run is not self._reader._run:
@@ -208,12 +236,9 @@ class Epoch(Iterator[tuple[V, ...]]):
             )
         elif self._bar is not None:
             self._bar.update()  # the caller is done with the previous item
-        try:
-            return self._loop.next(self._run.given, partial(self._reader._give, self._run))
-        except StopIteration:
-            self._is_over = True
-            self._close()
-            raise
+        if thread != self._thread:
+            self._loop.share()
+        return self._run
 
     def _followed(self, run: EpochRun) -> Loop:
         """The loop over this epoch, expected to make the same calls as in the epoch before."""

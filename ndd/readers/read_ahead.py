@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from ..kernels.common import trace
-
-# Enough for a batch of files from a slow disk; threads that take longer at exit are abandoned.
-EXIT_JOIN_SECONDS = 5.0
+from ..kernels.common import background, forks, trace
+from ..kernels.common.background import Bell
 
 
 class _ReadFailure:
@@ -22,81 +18,100 @@ class _ReadFailure:
 
 
 class _Row:
-    """State of the threads. It has no reference to the `ReadAhead`, so dropping that ends them."""
+    """State of the threads. It has no strong reference to the `ReadAhead`, so dropping that ends
+    them."""
 
-    def __init__(self, make: Callable[[int], Any], first: int, count: int, depth: int) -> None:
+    def __init__(
+        self, owner: ReadAhead, make: Callable[[int], Any], first: int, count: int, depth: int
+    ) -> None:
         self.make = make
         self.next_made = self.next_taken = first
         self.count, self.depth = count, depth
         self.done: dict[int, Any] = {}
-        self.stopped = threading.Event()
+        self.is_stopped = False
+        self.is_announced = True  # the threads know of the last item that was taken
         self.process = os.getpid()
-        # The lock is reentrant: the garbage collector may run the finalizer, `stop`, inside of it.
-        self.changed = threading.Condition()
-        self.threads = [
-            threading.Thread(target=self.work, name=f"ndd-read-ahead-{i}", daemon=True)
-            for i in range(min(depth, count - first))
-        ]
-        join_at_exit(self)
-        for thread in self.threads:
-            thread.start()
+        self.claiming = forks.lock()
+        self.taken, self.made = Bell(), Bell()
+        self.owner = weakref.ref(owner, self.taken.ring)
+        self.threads: list[threading.Thread] = []
+        background.stay_at_exit()
+        numbers = range(min(depth, count - first))
+        background.start(self, *[(self.work, f"ndd-read-ahead-{i}") for i in numbers])
 
     def work(self) -> None:
-        while True:
-            with self.changed:
-                while not self.stopped.is_set() and self.next_made >= self.next_taken + self.depth:
-                    self.changed.wait()
-                if self.stopped.is_set() or self.next_made >= self.count:
-                    return
-                number = self.next_made
-                self.next_made += 1
+        while (number := self.next_number()) is not None:
             try:
                 item = self.make(number)
             except BaseException as error:  # `take` raises it
                 item = _ReadFailure(error)
-            with self.changed:
-                if self.stopped.is_set():
-                    return
-                self.done[number] = item
-                self.changed.notify_all()
+            self.done[number] = item
             del item  # this frame would keep a batch alive until the next is made
+            if not self.made.is_ringing():
+                self.made.ring(None)
+        self.taken.ring(None)  # the next thread ends, too
+        self.made.ring(None)
+
+    def next_number(self) -> int | None:
+        """The number of the next item to make, as soon as there is room for it."""
+        while not self.is_over():
+            with self.claiming:
+                number = self.next_made
+                if number < min(self.count, self.next_taken + self.depth):
+                    self.next_made += 1
+                    return number
+            if number >= self.count:
+                return None
+            self.taken.wait()
+        self.done.clear()
+        return None
+
+    def is_over(self) -> bool:
+        return self.is_stopped or self.owner() is None
 
     def take(self, number: int) -> Any:
-        with self.changed:
-            while number >= self.next_taken and number not in self.done:
-                if self.stopped.is_set():
-                    raise RuntimeError("the reader was stopped")
-                self.changed.wait()
-            if number in self.done:
-                item = self.done[number]
-                if isinstance(item, _ReadFailure):
-                    raise item.error
-                del self.done[number]
-                self.next_taken = number + 1
-                self.changed.notify_all()
-                return item
-        # The item was taken before, but Ctrl-C came before it could be used.
-        return self.make(number)
+        self.announce()
+        while number >= self.next_taken and number not in self.done:
+            if self.is_stopped:
+                background.stay_at_exit()
+                raise RuntimeError("the reader was stopped")
+            self.made.wait()
+        item = self.done.get(number)
+        if item is None:
+            # The item was taken before, but Ctrl-C came before it could be used.
+            return self.make(number)
+        if isinstance(item, _ReadFailure):
+            raise item.error
+        self.is_announced = False
+        self.next_taken = number + 1
+        self.done.pop(number, None)
+        self.announce()
+        return item
+
+    def announce(self) -> None:
+        if not self.is_announced:
+            self.taken.ring(None)
+            self.is_announced = True
 
     def stop(self) -> None:
-        if self.process != os.getpid():
-            return  # after a fork, the threads and their locks exist only in the parent
-        with self.changed:
-            self.stopped.set()
-            self.done.clear()
-            self.changed.notify_all()
+        self.is_stopped = True
+        self.done.clear()
+        self.taken.ring(None)
+        self.made.ring(None)
 
 
 class ReadAhead:
-    """Items `make(0)` … `make(count - 1)` in order, up to `depth` of them made in advance."""
+    """Items `make(0)` … `make(count - 1)` in order, up to `depth` of them made in advance.
+
+    One thread at a time may take items.
+    """
 
     def __init__(self, make: Callable[[int], Any], count: int, depth: int) -> None:
         self._make, self._count, self._depth = make, count, depth
         self._start(0)
 
     def _start(self, first: int) -> None:
-        self._row = _Row(self._make, first, self._count, self._depth)
-        self._finalizer = weakref.finalize(self, self._row.stop)
+        self._row = _Row(self, self._make, first, self._count, self._depth)
 
     def take(self, number: int) -> Any:
         """Item `number`, which must be the next one; raises the error if making it failed."""
@@ -108,32 +123,4 @@ class ReadAhead:
 
     def stop(self) -> None:
         """End the threads; items that were not taken are lost."""
-        self._finalizer()
-
-
-class Background(Protocol):
-    """Work in threads that can be stopped."""
-
-    threads: list[threading.Thread]
-
-    def stop(self) -> None: ...
-
-
-_running: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def join_at_exit(work: Background) -> None:
-    """Stop threads, and wait for them, when the interpreter exits."""
-    _running.add(work)
-
-
-@atexit.register
-def _stop_all() -> None:
-    """Stop all threads: running Python code while the interpreter shuts down could crash it."""
-    rows = list(_running)
-    for row in rows:
-        row.stop()
-    deadline = time.monotonic() + EXIT_JOIN_SECONDS
-    for row in rows:
-        for thread in row.threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._row.stop()

@@ -19,6 +19,7 @@ from ..core.suggestions import with_options_of
 from ..core.tensor import Tensor
 from ..fusion.graph.node import Node
 from ..fusion.graph.shapes import Array
+from ..kernels.common import forks
 from ..kernels.ir.dtypes import DType
 from ..loop.calls import Recording
 from .epoch import Bad, Epoch, EpochRun, Sample, Samples, Sources, Table, read_sample
@@ -135,6 +136,7 @@ class Reader:
         self._position = Position()
         self._has_run = False
         self._run: EpochRun | None = None  # the current epoch
+        self._giving = forks.lock()  # threads may share an epoch
         self._called: EpochRun | None = None
         # Batch size and recording of the last epoch.
         self._known_loop: tuple[int | None, Recording | None] = None, None
@@ -271,14 +273,17 @@ class Reader:
 
     def __call__(self, *, batch_size: int | None = None) -> tuple[Any, ...]:
         """The next tuple of Batch or Tensor; epochs follow each other without end."""
-        run = self._called
-        while True:
-            if run is None or run is not self._run or run.batch_size != batch_size:
-                run = self._called = self._begin(batch_size)
-            try:
-                return self._give(run)
-            except StopIteration:
-                run = None
+        with self._giving:
+            while True:
+                run = self._called
+                if run is None or run is not self._run or run.batch_size != batch_size:
+                    run = self._called = self._begin(batch_size)
+                try:
+                    item = self._give(run)
+                except StopIteration:
+                    continue
+                self._advance(run)
+                return item
 
     def _plan(self, batch_size: int | None) -> EpochPlan:
         """The epoch that would begin now. An abandoned epoch counts as finished, so that all ranks
@@ -296,30 +301,33 @@ class Reader:
         return self._run
 
     def _give(self, run: EpochRun, ready: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
-        """The next item of the current epoch; `ready` is the item if it was made in advance."""
+        """The next item of the current epoch; `ready` is the item if it was made in advance.
+
+        The caller moves on to the next item as soon as it has this one.
+        """
         if run.given == run.plan.count:
             run.stop()
             self._run, self._position = None, run.plan.end()
             raise StopIteration
         if ready is not None:
-            run.advance()
-            self._position = run.plan.after(run.given)
             return ready
-        indices, samples = run.next()
+        indices, samples = run.peek(run.given)
         try:
             if not isinstance(samples, Table):
                 for slot, sample in enumerate(samples):
                     if isinstance(sample, Bad):
                         indices[slot], samples[slot] = self._replaced(run, slot, sample)
-            outputs = self._outputs(indices, samples, run.batch_size is not None)
+            return self._outputs(indices, samples, run.batch_size is not None)
         except Exception:
             # After an error the epoch continues with the next batch, after Ctrl-C with this one.
-            run.advance()
-            self._position = run.plan.after(run.given)
+            self._advance(run)
             raise
-        run.advance()
-        self._position = run.plan.after(run.given)
-        return outputs
+
+    def _advance(self, run: EpochRun) -> None:
+        """Move on to the next item."""
+        number = run.given + 1
+        run.given, self._position = number, run.plan.after(number)
+        run.forget()
 
     def _outputs(self, indices: list[int], samples: Sequence[Any], batch: bool) -> tuple[Any, ...]:
         names = Sources(self._data()[0], list(indices))

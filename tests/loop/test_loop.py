@@ -273,7 +273,7 @@ def test_the_table_lists_what_happens(pictures: list[str], monkeypatch: pytest.M
 
 def test_what_readers_know_of_a_loop() -> None:
     text = "".join(p.read_text() for p in (ROOT / "ndd" / "readers").glob("*.py"))
-    assert set(re.findall(r"_loop\.(\w+)", text)) == {"next", "close"}
+    assert set(re.findall(r"_loop\.(\w+)", text)) == {"next", "close", "share"}
     assert set(re.findall(r"from \.\.loop\.(.+)", text)) == {
         "loop import Loop",
         "calls import Recording",

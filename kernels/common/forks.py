@@ -1,0 +1,83 @@
+"""What a fork leaves behind: every lock of the package is made here, and made anew in the child.
+
+A child process has one thread. A lock that another thread of the parent held would stay locked in
+it forever, and helper threads and their queues are gone. A test searches the source for locks that
+are made elsewhere.
+
+NOTE [with lock] CPython runs signal handlers, and switches threads, only where a call returns, where
+a function begins and where a loop jumps back; never between the end of a lock's own `__enter__`,
+which is written in C, and the first statement of the ``with`` block. So an interrupt cannot leave a
+lock of this module held. It can with `threading.Condition`, `threading.Event` and functions under
+`contextmanager`, whose `__enter__` is Python code: use a `Bell` (background.py) instead.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Lock = Any  # threading.RLock is a function, not a type
+
+# Other libraries' work that a fork must not cut in two gets this long to end.
+FORK_WAIT_SECONDS = 60.0
+
+F = TypeVar("F", bound=Callable[[], Any])
+
+_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+_renewals: list[Callable[[], Any]] = []
+_foreign: list[Lock] = []  # locks that the forking thread takes before the fork
+_taken: list[Lock] = []  # those that it has taken
+
+
+def lock() -> Lock:
+    """A reentrant lock that no other thread holds in a child process.
+
+    Reentrant, because such a lock knows its owner: a child keeps the locks of the thread that
+    forked, which goes on inside of its ``with`` blocks.
+    """
+    made = threading.RLock()
+    _locks.add(made)
+    return made
+
+
+def foreign_lock() -> Lock:
+    """A lock around code of other libraries, whose state cannot be made anew.
+
+    A fork waits until no other thread holds it, so that the child finds the library at rest.
+    """
+    made = lock()
+    _foreign.append(made)
+    return made
+
+
+def in_child(function: F) -> F:
+    """Call a function in every child process, after the locks have been made anew."""
+    _renewals.append(function)
+    return function
+
+
+def _before() -> None:
+    for made in _foreign:
+        if made.acquire(timeout=FORK_WAIT_SECONDS):
+            _taken.append(made)
+
+
+def _after() -> None:
+    while _taken:
+        _taken.pop().release()
+
+
+def _in_child() -> None:
+    _after()
+    for made in list(_locks):
+        if not made._is_owned():
+            made._at_fork_reinit()  # what the standard library does with its own locks
+    for renew in _renewals:
+        renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)

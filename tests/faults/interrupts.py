@@ -1,0 +1,232 @@
+"""Interrupts at any moment: a signal handler raises every 0.5 to 20 ms, or in bursts, while a program runs.
+
+`python -m tests.faults.interrupts decode 1 1000` makes 1000 interrupts. The program must go on, with right
+values, without a hang and without a growing number of threads.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ndd
+from tests.decoders.fixtures import encoded, photo
+from tests.faults.child import main, thread_count
+
+SHORTEST, LONGEST = 0.5e-3, 20e-3  # seconds between two interrupts
+# Of the interrupts, this part is followed by another one within a moment, which hits whatever cleans up.
+BURSTS, MOMENT = 0.3, 200e-6
+
+Step = Callable[[], None]
+
+
+class Interrupts:
+    """Raises KeyboardInterrupt again and again, in whatever the program is doing inside `struck`."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.is_armed = self.is_over = False
+        self.count = 0
+        signal.signal(signal.SIGALRM, self.strike)
+
+    def strike(self, number: int, frame: Any) -> None:
+        self.next()
+        if self.is_armed:
+            self.count += 1
+            raise KeyboardInterrupt
+
+    def next(self) -> None:
+        """Set the time of the next interrupt."""
+        if self.is_over:
+            return
+        draw = self.random.random
+        pause = SHORTEST * (LONGEST / SHORTEST) ** draw()
+        if draw() < BURSTS:
+            pause = MOMENT * draw() + 1e-6
+        signal.setitimer(signal.ITIMER_REAL, pause)
+
+    def struck(self, step: Step) -> bool:
+        """Call a function under interrupts; False if one of them left it."""
+        try:
+            self.is_armed = True
+            step()
+            self.is_armed = False
+            return True
+        except KeyboardInterrupt:
+            self.is_armed = False  # nothing that is interruptible comes before this assignment
+            return False
+
+
+# -- programs ------------------------------------------------------------------------------------
+
+
+def jpegs(count: int = 16) -> list[np.ndarray]:
+    return [
+        np.frombuffer(encoded(".jpg", photo(290 + 7 * k, 420 + 3 * k, seed=k)), np.uint8)
+        for k in range(count)
+    ]
+
+
+def decode() -> Iterator[Step]:
+    """Decode and resize a batch of pictures with helper threads in native code."""
+    files = ndd.batch(jpegs())
+
+    def result() -> np.ndarray:
+        small = ndd.resize(ndd.decoders.image(files), size=[140, 150])
+        return np.stack([np.asarray(t) for t in small.evaluate().tensors])
+
+    yield from checked(result)
+
+
+def python_decode() -> Iterator[Step]:
+    """The same with decoders that Python calls: PNG files."""
+    files = ndd.batch([
+        np.frombuffer(encoded(".png", photo(60 + k, 70, seed=k)), np.uint8) for k in range(6)
+    ])  # fmt: skip
+
+    def result() -> np.ndarray:
+        small = ndd.resize(ndd.decoders.image(files), size=[40, 50])
+        return np.stack([np.asarray(t) for t in small.evaluate().tensors])
+
+    yield from checked(result)
+
+
+def eager() -> Iterator[Step]:
+    """Pictures in memory, in eager mode, where a background thread flushes."""
+    images = ndd.batch([photo(150 + k, 170, seed=k) for k in range(8)], layout="HWC")
+
+    def result() -> np.ndarray:
+        x = ndd.flip(ndd.brightness_contrast(images, brightness=1.2), horizontal=1)
+        x = ndd.resize(x, size=[100, 90])
+        return np.stack([np.asarray(t) for t in x.tensors])
+
+    yield from checked(result)
+
+
+def pointwise() -> Iterator[Step]:
+    """Single calls on small data, in all modes."""
+    data = ndd.tensor(np.arange(48, dtype=np.float32).reshape(4, 4, 3))
+    modes = ["deferred", "eager", "sync_cpu", "sync_full"]
+
+    def result() -> np.ndarray:
+        made = []
+        for mode in modes:
+            with ndd.EvalMode[mode]:
+                made += [np.asarray(data * float(k) + 1.0) for k in range(4)]
+        assert ndd.EvalMode.current() is ndd.EvalMode.eager
+        return np.stack(made)
+
+    yield from checked(result)
+
+
+def checked(result: Callable[[], np.ndarray]) -> Iterator[Step]:
+    """Steps that compare a result with the one that was made without interrupts."""
+    expected = result()
+
+    def step() -> None:
+        np.testing.assert_array_equal(result(), expected)
+
+    while True:
+        yield step
+
+
+def reader() -> Iterator[Step]:
+    """A loop over a reader, with work in advance; each batch must come exactly once and in order."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{k:03d}.jpg" for k in range(40)]
+        for k, file in enumerate(files):
+            file.write_bytes(encoded(".jpg", photo(30 + k % 5, 40, seed=k)))
+        source = ndd.readers.File(files=[str(f) for f in files], labels=[*range(40)])
+        expected = {}
+        for data, labels in source.next_epoch(batch_size=4, prefetch=0):
+            small = ndd.resize(ndd.decoders.image(data), size=[20, 24])
+            for label, picture in zip(labels.tensors, small.tensors, strict=True):
+                expected[int(np.asarray(label).item())] = np.asarray(picture)
+        while True:
+            epoch = iter(source.next_epoch(batch_size=4))
+            seen: list[int] = []
+            is_over = False
+
+            def step() -> None:
+                nonlocal is_over
+                for data, labels in epoch:
+                    numbers = [int(np.asarray(t).item()) for t in labels.tensors]
+                    small = ndd.resize(ndd.decoders.image(data), size=[20, 24])
+                    pictures = [np.asarray(t) for t in small.tensors]
+                    for number, picture in zip(numbers, pictures, strict=True):
+                        np.testing.assert_array_equal(picture, expected[number])
+                    # An interrupt may hit after the epoch has handed out a batch, which is then lost.
+                    assert not seen or numbers[0] > seen[-1], (numbers, seen)
+                    seen.extend(numbers)
+                is_over = True
+
+            while not is_over:
+                yield step
+
+
+def opened_and_left() -> Iterator[Step]:
+    """Epochs that are begun and left, and contexts of their own: threads come and go."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{k:03d}.bin" for k in range(16)]
+        for k, file in enumerate(files):
+            file.write_bytes(bytes([k]))
+
+        def step() -> None:
+            source = ndd.readers.File(files=[str(f) for f in files])
+            for number, (data, _) in enumerate(source.next_epoch(batch_size=4)):
+                assert [int(np.asarray(t)[0]) for t in data.tensors] == [*range(4 * number, 4 * number + 4)]
+                if number == 2:
+                    break
+            with ndd.EvalContext(num_threads=2):
+                x = ndd.tensor(np.ones((700, 700), np.float32)) + 1.0
+                assert float(np.asarray(x).sum()) == 2.0 * 700 * 700
+
+        while True:
+            yield step
+
+
+WHATS: dict[str, Callable[[], Iterator[Step]]] = {
+    f.__name__: f for f in (decode, python_decode, eager, pointwise, reader, opened_and_left)
+}
+
+
+def attack(what: str, seed: int, count: int) -> dict[str, Any]:
+    steps = WHATS[what]()
+    for _ in range(3):
+        next(steps)()
+    before = thread_count()
+    interrupts = Interrupts(seed)
+    interrupts.next()
+    completed = most = 0
+    while interrupts.count < count:
+        completed += interrupts.struck(next(steps))
+        most = max(most, thread_count())
+    interrupts.is_over = True
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for _ in range(3):
+        next(steps)()
+    steps.close()
+    after = settled(before + 4)
+    assert after <= before + 4, f"{before} threads before, {after} after {count} interrupts"
+    return {"interrupts": interrupts.count, "completed": completed, "threads": [before, most, after]}
+
+
+def settled(wanted: int) -> int:
+    """The number of threads, after those that are ending have had time to end."""
+    gc.collect()
+    end = time.monotonic() + 5
+    while thread_count() > wanted and time.monotonic() < end:
+        time.sleep(0.01)
+    return thread_count()
+
+
+if __name__ == "__main__":
+    main(attack)
