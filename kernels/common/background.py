@@ -114,7 +114,7 @@ def uninterrupted(function: Callable[..., V], *arguments: Any) -> V:
             raise call.error
         finally:
             call.error = None  # its traceback refers to this frame
-    return call.result  # type: ignore[no-any-return]
+    return call.result
 
 
 class _Call:

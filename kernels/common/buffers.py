@@ -7,11 +7,12 @@ of the speed of reused memory (4 GB/s against 44), so freed blocks are kept and 
 from __future__ import annotations
 
 import os
-import threading
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
+
+from . import forks
 
 ALIGNMENT = 64
 # Freed blocks are kept up to this many bytes; beyond it they go back to the system.
@@ -46,7 +47,7 @@ class Pool:
 
     def __init__(self, limit: int = POOL_LIMIT_BYTES) -> None:
         self._free: dict[int, list[Block]] = defaultdict(list)
-        self._lock = threading.RLock()  # garbage collection in take() may run a Buffer's __del__
+        self._lock = forks.lock()  # garbage collection in take() may run a Buffer's __del__
         self._limit = limit
         self.free_bytes = 0
         self.live_bytes = 0

@@ -19,14 +19,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-Lock = Any  # threading.RLock is a function, not a type
+Lock = threading._RLock  # threading.RLock is a function that returns something like this
 
 # Other libraries' work that a fork must not cut in two gets this long to end.
 FORK_WAIT_SECONDS = 60.0
 
 F = TypeVar("F", bound=Callable[[], Any])
 
-_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _renewals: list[Callable[[], Any]] = []
 _foreign: list[Lock] = []  # locks that the forking thread takes before the fork
 _taken: list[Lock] = []  # those that it has taken

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from . import forks
 
 # In this order: a call of an op, planning a program, compiling a kernel, running a kernel (on a
 # GPU: launching it), decoding a sample, reading a batch, and a thread that waits for a value.
@@ -21,7 +22,7 @@ CATEGORIES = ("call", "plan", "compile", "launch", "decode", "read", "stall")
 active = False  # whether there are watchers
 runs = itertools.count(1)  # numbers of executions of plans
 _watchers: tuple[Watcher, ...] = ()
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 class Watcher(Protocol):
@@ -86,14 +87,6 @@ def unwatch(watcher: Watcher) -> None:
         _watchers = tuple(w for w in _watchers if w is not watcher)
         active = bool(_watchers)
 
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 if os.environ.get("NDD_NVTX", "0") not in ("", "0"):
     from . import nvtx_ranges

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import re
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ..common import background, forks
 from ..common.disk_cache import cache_dir, load_object, store_object
 from ..common.memo import memoized
 from . import compile_ahead
 
-_lock = threading.RLock()
+# Held while LLVM or Numba work. Their state cannot be made anew, so a fork waits for them.
+compiling = forks.foreign_lock()
 # Name → (engine that owns the code, address). Not a cache: linked kernels jump to this address, so
 # an entry stays for the life of the process. There are a few dozen.
 _loaded: dict[str, tuple[Any, int]] = {}
@@ -41,7 +42,7 @@ def ensure(
         return cache_dir() / "cpu" / f"helper_{name}.{machine}.o"
 
     for name in sorted(names, key=compile_ahead.turn):
-        with _lock:
+        with compiling:
             if name in _loaded:
                 continue
             compile_ahead.wait_for(name, file)
@@ -65,7 +66,7 @@ def promise(names: Iterable[str]) -> None:
     import llvmlite.binding as llvm
 
     for name in names:
-        with _lock:
+        with compiling:
             if name not in _loaded:
                 llvm.add_symbol(_symbol(name), ctypes.addressof(_nowhere))
 
@@ -75,7 +76,7 @@ def function(name: str) -> Callable[[int, int, int], int]:
     """A helper that takes three numbers, callable from Python."""
     from .runtime import link, machine, native
 
-    ensure([name], machine(), link)
+    background.uninterrupted(ensure, [name], machine(), link)
     return native(*_loaded[name])
 
 

@@ -7,18 +7,16 @@ process with a warm cache never imports Numba. Importing Numba takes 1.4 s, and 
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import platform
-import threading
 import weakref
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..common import trace
+from ..common import background, trace
 from ..common.disk_cache import (
     cache_dir,
     digest,
@@ -37,7 +35,6 @@ _ENTRY = ctypes.CFUNCTYPE(
 )
 # Characters of a kernel's name. Profilers print it on one line with their numbers.
 MAX_NAME = 80
-_lock = threading.Lock()
 # The caller that runs a kernel holds a reference, so evicting it here does not unload its code. A
 # kernel that was evicted is loaded from disk again.
 _kernels: Memo[KernelSpec, CpuKernel] = Memo("CPU kernels", 4096)
@@ -71,12 +68,7 @@ def native(engine: Any, address: int) -> Callable[[int, int, int], int]:
 def get_kernel(spec: KernelSpec) -> CpuKernel:
     """The compiled kernel of a spec: from memory, from disk, or compiled now."""
     found = _kernels.get(spec)
-    if found is None:
-        with _lock:
-            found = _kernels.get(spec)
-            if found is None:
-                found = _kernels[spec] = _build(spec)
-    return found
+    return _build(spec) if found is None else found
 
 
 def kernel_name(spec: KernelSpec, source: str) -> str:
@@ -111,9 +103,18 @@ def kernel_file(spec: KernelSpec, on_gpu: bool) -> str:
 def _build(spec: KernelSpec) -> CpuKernel:
     name = kernel_file(spec, False)
     if trace.active:
-        made: CpuKernel = trace.during(trace.begin("compile", name), _make, spec, name)
-        return made
-    return _make(spec, name)
+        stage = trace.begin("compile", name)
+        return trace.during(stage, background.uninterrupted, _made, spec, name)
+    return background.uninterrupted(_made, spec, name)
+
+
+def _made(spec: KernelSpec, name: str) -> CpuKernel:
+    """The kernel of a spec, made by the first thread that asks for it."""
+    with cpu_helpers.compiling:
+        found = _kernels.get(spec)
+        if found is None:
+            found = _kernels[spec] = _make(spec, name)
+        return found
 
 
 def _make(spec: KernelSpec, name: str) -> CpuKernel:
@@ -191,7 +192,7 @@ def link(symbol: str, code: bytes) -> tuple[Any, int]:
     return engine, address
 
 
-@atexit.register
+@background.before_exit
 def _keep_code() -> None:
     """Detach all engines at exit, so that llvmlite does not unload their code.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
-import threading
 from typing import Any
 
 import numpy as np
 
+from ..common import forks
 from . import env
 from .kernel import NUM_WARPS, Array, GpuKernel, Launch, block_of
 from .streams import Event, Stream
@@ -27,7 +27,7 @@ class CudaGpu:
         self._stream = stream
         self._memory = _memory_of(device_id, stream)
         self._running: collections.deque[tuple[Event, list[Any]]] = collections.deque()
-        self._launching = threading.Lock()
+        self._launching = forks.lock()
 
     def take(self, nbytes: int) -> _Block:
         return self._memory.take(nbytes)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import linecache
 import os
-import threading
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..common import trace
+from ..common import forks, trace
 from ..common.disk_cache import cache_dir, write_atomically
 from ..common.memo import Memo
 from ..cpu.runtime import kernel_name
@@ -34,19 +33,10 @@ NUM_WARPS = 4
 # Samples of equal size share programs if each would fill less than this part of a program.
 PACKED_FILL = 0.5
 
-_lock = threading.Lock()
-interpreting = threading.Lock()  # the interpreter patches triton.language while it runs
+_lock = forks.lock()
+interpreting = forks.lock()  # the interpreter patches triton.language while it runs
 _kernels: Memo[KernelSpec, GpuKernel] = Memo("GPU kernels", 4096)
 compile_count = 0  # kernels compiled by this process; tests assert on it
-
-
-def _after_fork() -> None:
-    global _lock, interpreting
-    _lock, interpreting = threading.Lock(), threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Variant(NamedTuple):

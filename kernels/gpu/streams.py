@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import atexit
+import _thread
 import collections
 import enum
 import itertools
 import operator
-import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
+from ndd.kernels.common import background, forks
+from ndd.kernels.common.background import Bell
 from ndd.kernels.gpu import env as gpu_env
 
 __all__ = ["CREATE_NEW", "Event", "Stream", "stream"]
-
-# Interpreted kernels are slow, so at exit we wait only this long for queued work.
-EXIT_JOIN_SECONDS = 5.0
 
 
 class _Sentinel(enum.Enum):
@@ -51,68 +48,81 @@ class _Failure:
 
 
 class _Mark:
-    """A point in a queue; `passed` is set when all earlier work has ended, perhaps by `failure`."""
+    """A point in a queue; it is `passed` when all earlier work has ended, perhaps by `failure`."""
 
-    __slots__ = ("failure", "passed")
+    __slots__ = ("_held", "failure", "is_passed")
 
     def __init__(self) -> None:
-        self.passed = threading.Event()
+        self._held = _thread.allocate_lock()  # until the mark is passed
+        self._held.acquire()
+        self.is_passed = False
         self.failure: _Failure | None = None
 
+    def pass_(self) -> None:
+        if not self.is_passed:  # after a fork, a mark may be passed a second time
+            self.is_passed = True
+            self._held.release()
+
     def wait(self) -> None:
-        self.passed.wait()
+        if not self.is_passed:
+            with self._held:
+                pass
         if self.failure is not None:
             self.failure.raise_error()
 
 
 class _QueueCore:
-    """The part of a queue that its thread uses; it holds no reference to streams."""
+    """The part of a queue that its thread uses; it holds no strong reference to streams."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, queue: _Queue, name: str) -> None:
         self.name = name
         self.items: collections.deque[Callable[[], None] | _Mark] = collections.deque()
-        self.ready = threading.Condition()
+        self.filled = Bell()
+        self.starting = forks.lock()
+        self.owner = weakref.ref(queue, self.filled.ring)
         self.failure: _Failure | None = None
         self.is_closed = False
-        self.thread: threading.Thread | None = None
+        self.threads: list[threading.Thread] = []
 
     def put(self, item: Callable[[], None] | _Mark) -> None:
-        with self.ready:
-            self.items.append(item)
-            if self.thread is None:
-                self.thread = threading.Thread(target=self._loop, name=self.name, daemon=True)
-                self.thread.start()
-            self.ready.notify()
+        if not self.threads:
+            background.uninterrupted(self._start)
+        self.items.append(item)
+        self.filled.ring(None)
 
-    def close(self) -> threading.Thread | None:
+    def _start(self) -> None:
+        with self.starting:
+            if not self.threads:
+                background.start(self, (self._loop, self.name))
+
+    def stop(self) -> None:
         """Let the thread end when the queue is empty; as in CUDA, queued work still runs."""
-        with self.ready:
-            self.is_closed = True
-            self.ready.notify()
-            return self.thread
+        self.is_closed = True
+        self.filled.ring(None)
 
     def after_fork(self) -> None:
         # The child process has no queue thread yet. A new one runs all queued items, including the
         # one that was running during the fork.
-        self.ready = threading.Condition()
-        self.thread = None
+        self.filled = Bell()
+        self.threads = []
+        if self.items and self.owner() is not None:
+            self._start()
 
     def _loop(self) -> None:
         while True:
-            with self.ready:
-                while not self.items:
-                    if self.is_closed:
-                        return
-                    self.ready.wait()
-            # The running item stays in the queue, so that `after_fork` can run it again.
-            self._run(self.items[0])
-            self.items.popleft()
+            while self.items:
+                # The running item stays in the queue, so that `after_fork` can run it again.
+                self._run(self.items[0])
+                self.items.popleft()
+            if self.is_closed or self.owner() is None:
+                return
+            self.filled.wait()
 
     def _run(self, item: Callable[[], None] | _Mark) -> None:
         if isinstance(item, _Mark):
             if self.failure is not None and not self.failure.is_reported:
                 item.failure = self.failure
-            item.passed.set()
+            item.pass_()
             return
         try:
             item()
@@ -125,10 +135,8 @@ class _Queue:
     """One simulated stream; shared by all `Stream` objects with the same handle."""
 
     def __init__(self, handle: int) -> None:
-        self.core = _QueueCore(f"ndd-stream-{handle:#x}")
+        self.core = _QueueCore(self, f"ndd-stream-{handle:#x}")
         _cores.add(self.core)
-        # Not at exit, because `_close_all` closes the queues then, and waits for them.
-        weakref.finalize(self, self.core.close).atexit = False
 
     def mark(self) -> _Mark:
         mark = _Mark()
@@ -138,7 +146,7 @@ class _Queue:
 
 _cores: weakref.WeakSet[_QueueCore] = weakref.WeakSet()
 _queues: weakref.WeakValueDictionary[tuple[int, int], _Queue] = weakref.WeakValueDictionary()
-_queues_lock = threading.Lock()
+_queues_lock = forks.lock()
 # Large like addresses, so that they differ from small handles that a user may pass (0, 1 and 2 are
 # CUDA's own).
 _new_handles = itertools.count(0x10000, 0x10)
@@ -152,23 +160,10 @@ def _simulated_queue(handle: int, device_id: int) -> _Queue:
         return queue
 
 
-def _close_all() -> None:
-    deadline = time.monotonic() + EXIT_JOIN_SECONDS
-    for thread in [core.close() for core in list(_cores)]:
-        if thread is not None:
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-
+@forks.in_child
 def _after_fork() -> None:
-    global _queues_lock
-    _queues_lock = threading.Lock()
     for core in list(_cores):
         core.after_fork()
-
-
-atexit.register(_close_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # -- public classes --------------------------------------------------------------------------------
@@ -315,7 +310,7 @@ class Event:
     def query(self) -> bool:
         """Whether the event has passed, without waiting."""
         if self._mark is not None:
-            return self._mark.passed.is_set()
+            return self._mark.is_passed
         return self._native is None or gpu_env.cuda().is_done(self._native)
 
 

@@ -8,18 +8,18 @@ contraction), so both back-ends give the same bits.
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from ..common import forks
 from . import dtypes as dt
 from .dtypes import DType
 
 Number = int | float | bool
 
 _interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
-_interning = threading.RLock()
+_interning = forks.lock()
 
 
 class Expr:

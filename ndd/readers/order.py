@@ -8,12 +8,12 @@ is the whole state, whatever the size of the data set.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..kernels.common import forks
 from ..kernels.ir import philox
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +54,7 @@ class Order:
         self.count, self.shard_id, self.num_shards = count, shard_id, num_shards
         self.stick, self.shuffle, self.seed = stick, shuffle, seed
         self._passes: dict[int, Array] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         # Folders are sorted by class, so shards of the plain list would hold few classes each.
         mixed = shuffle == "pass" and num_shards > 1
         self._list = permutation(count, seed, self._LIST, 0) if mixed else None

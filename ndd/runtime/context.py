@@ -7,6 +7,7 @@ import importlib
 import threading
 from typing import Any
 
+from ndd.kernels.common import forks
 from ndd.kernels.common.threads import (
     ThreadPool,
     checked_num_threads,
@@ -95,15 +96,17 @@ class EvalMode(enum.Enum):
     current = staticmethod(current_mode)
 
     def __enter__(self) -> EvalMode:
-        _local.modes.append(self)
-        _local.mode = self
+        # The last statements of `__enter__` are assignments, so an interrupt comes before all of
+        # them, or in the `with` block.
+        modes = (*_local.modes, self)
+        _local.modes, _local.mode = modes, self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        modes = _local.modes
-        if not _remove_last(modes, self):
+        modes = _without_last(_local.modes, self)
+        if modes is None:
             raise RuntimeError(f"{self} was not entered in this thread")
-        _local.mode = modes[-1] if modes else EvalMode.eager
+        _local.modes, _local.mode = modes, modes[-1] if modes else EvalMode.eager
 
     def __lt__(self, other: object) -> bool:
         return self._value_ < other._value_ if isinstance(other, EvalMode) else NotImplemented
@@ -126,7 +129,7 @@ class _ThreadStreams:
     def __init__(self) -> None:
         self.chosen: dict[int, Stream] = {}
         self.own: dict[int, Stream] = {}
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
 
     def own_stream(self, device_id: int) -> Stream:
         # Locked, because an executor may ask on behalf of the thread.
@@ -203,11 +206,11 @@ class EvalContext:
         self._thread_streams = _local.streams
         self._stream = chosen_stream or self._preset_stream()
         self._checkpoint: Any = None
-        # Several threads may see a context. This guards entering it and the pool made on first use.
-        self._lock = threading.Lock()
+        # Several threads may see a context. This guards the pool made on first use.
+        self._lock = forks.lock()
         self._owner: int | None = None
         self._depth = 0
-        self._entered: list[Device | None] = []
+        self._entered: tuple[Device | None, ...] = ()
 
     current = staticmethod(current_context)
 
@@ -302,34 +305,36 @@ class EvalContext:
 
     def __enter__(self) -> EvalContext:
         thread_id = threading.get_ident()
-        with self._lock:
-            if self._depth and self._owner != thread_id:
-                raise RuntimeError(
-                    "An EvalContext cannot be active in two threads simultaneously: "
-                    "make one EvalContext per thread"
-                )
-            self._owner = thread_id
-            self._depth += 1
         entered = None
         if self._device_id is not None:
             entered = Device("gpu", self._device_id).__enter__()
-        self._entered.append(entered)
-        _local.contexts.append(self)
-        _local.context = self
+        contexts, devices = (*_local.contexts, self), (*self._entered, entered)
+        if self._depth and self._owner != thread_id:
+            if entered is not None:
+                entered.__exit__()
+            raise RuntimeError(
+                "An EvalContext cannot be active in two threads simultaneously: "
+                "make one EvalContext per thread"
+            )
+        # From the test on, no other thread runs and no interrupt comes: see `EvalMode.__enter__`.
+        self._owner = thread_id
+        self._depth += 1
+        self._entered = devices
+        _local.contexts, _local.context = contexts, self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        contexts = _local.contexts
-        if not _remove_last(contexts, self):
+        contexts = _without_last(_local.contexts, self)
+        if contexts is None:
             raise RuntimeError("this EvalContext was not entered in this thread")
-        _local.context = contexts[-1] if contexts else None
-        entered = self._entered.pop()
+        entered = self._entered[-1]
+        _local.contexts, _local.context = contexts, contexts[-1] if contexts else None
+        self._entered = self._entered[:-1]
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
         if entered is not None:
             entered.__exit__()
-        with self._lock:
-            self._depth -= 1
-            if not self._depth:
-                self._owner = None
 
     def __repr__(self) -> str:
         kind = "default " if self._is_default else ""
@@ -351,9 +356,9 @@ class _LocalContext(threading.local):
 
     def __init__(self) -> None:
         self.mode = EvalMode.eager
-        self.modes: list[EvalMode] = []
+        self.modes: tuple[EvalMode, ...] = ()
         self.context: EvalContext | None = None
-        self.contexts: list[EvalContext] = []
+        self.contexts: tuple[EvalContext, ...] = ()
         self.default: EvalContext | None = None
         self.streams = _ThreadStreams()
         self.merges = False  # see ops/resample/merging.py
@@ -428,10 +433,9 @@ def set_default_stream(cuda_stream: Any, /, device_id: int | None = None) -> Non
         _default_streams.pop(ordinal, None)
 
 
-def _remove_last(stack: list[Any], entry: object) -> bool:
-    """Remove the innermost `entry`; generators may leave their ``with`` out of order."""
+def _without_last(stack: tuple[Any, ...], entry: object) -> tuple[Any, ...] | None:
+    """A stack without the innermost `entry`; generators may leave their ``with`` out of order."""
     for position in range(len(stack) - 1, -1, -1):
         if stack[position] is entry:
-            del stack[position]
-            return True
-    return False
+            return stack[:position] + stack[position + 1 :]
+    return None

@@ -16,9 +16,9 @@ _DLPACK_TYPES = {1: "cpu", 2: "gpu"}
 
 class _LocalDevice(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Device] = []
+        self.stack: tuple[Device, ...] = ()
         # The GPU to restore when the matching entry of `stack` is removed.
-        self.previous_ids: list[int | None] = []
+        self.previous_ids: tuple[int | None, ...] = ()
 
 
 _local = _LocalDevice()
@@ -172,15 +172,16 @@ class Device:
         if self.device_id is not None:
             previous = gpu_env.current_device_id()
             gpu_env.set_current_device(self.device_id)
-        _local.stack.append(self)
-        _local.previous_ids.append(previous)
+        # Only assignments from here on, so that an interrupt comes before all of them.
+        _local.stack = (*_local.stack, self)
+        _local.previous_ids = (*_local.previous_ids, previous)
         return self
 
     def __exit__(self, *exc: object) -> None:
         if not _local.stack:
             raise RuntimeError(f"Device({str(self)!r}) was not entered in this thread")
-        _local.stack.pop()
-        previous = _local.previous_ids.pop()
+        previous = _local.previous_ids[-1]
+        _local.stack, _local.previous_ids = _local.stack[:-1], _local.previous_ids[:-1]
         if previous is not None:
             gpu_env.set_current_device(previous)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
+from ..kernels.common import forks
 from ..kernels.gpu.streams import Stream
 
 # This is not a cache: a runtime owns memory that its stream may still read and write, so runtimes
 # are never dropped. There is one for each stream that was used.
 _runtimes: dict[tuple[int, Stream], Any] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def runtime_of(context: Any, device_id: int) -> Any:

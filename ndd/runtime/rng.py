@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..fusion.graph.shapes import Array
+from ..kernels.common import forks
 from ..kernels.ir import philox
 
 WORDS_PER_CALL = 7
@@ -83,7 +84,7 @@ class RNG:
     def __init__(self, seed: int | None = None, state: State | str | None = None) -> None:
         if seed is not None and state is not None:
             raise ValueError("`seed` and `state` exclude each other")
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._seed, self._position = 0, 0
         if state is not None:
             self.set_state(state)

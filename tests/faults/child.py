@@ -21,7 +21,15 @@ def counts_of(
     module: str, what: str, seed: int, count: int, seconds: float = 120, **environment: str
 ) -> dict[str, Any]:
     """Run `attack(what, seed, count)` of a module in a child process, and return the counts."""
-    command = [sys.executable, "-m", f"tests.faults.{module}", what, str(seed), str(count), str(seconds)]
+    command = [
+        sys.executable,
+        "-m",
+        f"tests.faults.{module}",
+        what,
+        str(seed),
+        str(count),
+        str(seconds),
+    ]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path, **environment}, cwd=ROOT,

@@ -68,7 +68,7 @@ class Interrupts:
 # -- programs ------------------------------------------------------------------------------------
 
 
-def jpegs(count: int = 16) -> list[np.ndarray]:
+def jpegs(count: int = 8) -> list[np.ndarray]:
     return [
         np.frombuffer(encoded(".jpg", photo(290 + 7 * k, 420 + 3 * k, seed=k)), np.uint8)
         for k in range(count)
@@ -121,7 +121,6 @@ def pointwise() -> Iterator[Step]:
         for mode in modes:
             with ndd.EvalMode[mode]:
                 made += [np.asarray(data * float(k) + 1.0) for k in range(4)]
-        assert ndd.EvalMode.current() is ndd.EvalMode.eager
         return np.stack(made)
 
     yield from checked(result)
@@ -151,25 +150,39 @@ def reader() -> Iterator[Step]:
             for label, picture in zip(labels.tensors, small.tensors, strict=True):
                 expected[int(np.asarray(label).item())] = np.asarray(picture)
         while True:
-            epoch = iter(source.next_epoch(batch_size=4))
-            seen: list[int] = []
-            is_over = False
+            loop = ReaderLoop(source, expected)
+            while not loop.is_over:
+                yield loop.step
+                loop.note()
+            assert loop.seen() == [*range(40)], loop.seen()
 
-            def step() -> None:
-                nonlocal is_over
-                for data, labels in epoch:
-                    numbers = [int(np.asarray(t).item()) for t in labels.tensors]
-                    small = ndd.resize(ndd.decoders.image(data), size=[20, 24])
-                    pictures = [np.asarray(t) for t in small.tensors]
-                    for number, picture in zip(numbers, pictures, strict=True):
-                        np.testing.assert_array_equal(picture, expected[number])
-                    # An interrupt may hit after the epoch has handed out a batch, which is then lost.
-                    assert not seen or numbers[0] > seen[-1], (numbers, seen)
-                    seen.extend(numbers)
-                is_over = True
 
-            while not is_over:
-                yield step
+class ReaderLoop:
+    """One epoch, which a loop continues after each interrupt; every batch comes exactly once."""
+
+    def __init__(self, source: ndd.readers.File, expected: dict[int, np.ndarray]) -> None:
+        self.epoch = source.next_epoch(batch_size=4)
+        self.expected = expected
+        self.batch: Any = None
+        self.batches: list[Any] = []
+        self.is_over = False
+
+    def note(self) -> None:
+        if self.batch is not None and (not self.batches or self.batches[-1] is not self.batch):
+            self.batches.append(self.batch)
+
+    def seen(self) -> list[int]:
+        return [int(np.asarray(t).item()) for _, labels in self.batches for t in labels.tensors]
+
+    def step(self) -> None:
+        for self.batch in self.epoch:  # an assignment, which no interrupt separates from the epoch
+            self.note()
+            data, labels = self.batch
+            small = ndd.resize(ndd.decoders.image(data), size=[20, 24])
+            for label, picture in zip(labels.tensors, small.tensors, strict=True):
+                wanted = self.expected[int(np.asarray(label).item())]
+                np.testing.assert_array_equal(np.asarray(picture), wanted)
+        self.is_over = True
 
 
 def opened_and_left() -> Iterator[Step]:
@@ -182,7 +195,8 @@ def opened_and_left() -> Iterator[Step]:
         def step() -> None:
             source = ndd.readers.File(files=[str(f) for f in files])
             for number, (data, _) in enumerate(source.next_epoch(batch_size=4)):
-                assert [int(np.asarray(t)[0]) for t in data.tensors] == [*range(4 * number, 4 * number + 4)]
+                numbers = [int(np.asarray(t)[0]) for t in data.tensors]
+                assert numbers == [*range(4 * number, 4 * number + 4)]
                 if number == 2:
                     break
             with ndd.EvalContext(num_threads=2):
@@ -216,7 +230,11 @@ def attack(what: str, seed: int, count: int) -> dict[str, Any]:
     steps.close()
     after = settled(before + 4)
     assert after <= before + 4, f"{before} threads before, {after} after {count} interrupts"
-    return {"interrupts": interrupts.count, "completed": completed, "threads": [before, most, after]}
+    return {
+        "interrupts": interrupts.count,
+        "completed": completed,
+        "threads": [before, most, after],
+    }
 
 
 def settled(wanted: int) -> int:

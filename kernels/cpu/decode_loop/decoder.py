@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from ctypes import byref, c_void_p, pointer
 from typing import Any
 
+from ...common import forks
 from . import nvimgcodec_c as c
 from .structures import FREED_BY, Decoder
 
@@ -24,14 +24,15 @@ class ThreadDecoder:
         info.planes[0] = c.Plane(type=c.UINT8)
         view, params = c.View(region=c.Region(ndim=2)), c.DecodeParams()
         self.state = Decoder(instance=library.instance, info=info, view=view, params=params)
+        # Before the library makes anything, so that an interrupt cannot come between.
+        # Not at exit, because parts of the library may already be unloaded by then.
+        weakref.finalize(self, _destroy, library.functions, self.state).atexit = False
         made = byref(self.state, Decoder.decoder.offset)
         options = f":fancy_upsampling=1 :fast_idct={int(fast_idct)}".encode()
         status = library.functions.nvimgcodecDecoderCreate(
             c_void_p(library.instance), made, byref(execution), options
         )
         self.is_good = status == 0 and bool(self.state.decoder)
-        # Not at exit, because parts of the library may already be unloaded by then.
-        weakref.finalize(self, _destroy, library.functions, self.state).atexit = False
 
 
 def _destroy(functions: Any, state: Decoder) -> None:
@@ -47,9 +48,8 @@ class _LocalDecoders(threading.local):
 
 _own = _LocalDecoders()
 
-if hasattr(os, "register_at_fork"):
-    # A decoder's own threads do not survive a fork, so a child process makes new decoders.
-    os.register_at_fork(after_in_child=lambda: _own.__init__())  # type: ignore[misc]
+# A decoder's own threads do not survive a fork, so a child process makes new decoders.
+forks.in_child(lambda: _own.__init__())  # type: ignore[misc]
 
 
 def of_thread(library: c.Library, fast_idct: bool) -> ThreadDecoder:

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...common import background
 from ...common.memo import memoized
+from ..helpers import compiling
 from ..runtime import CpuKernel, link, native, new_target
 from . import decoder
 from .nvimgcodec_c import FORMATS, Library
@@ -84,13 +86,18 @@ def loop(functions: Any) -> Callable[[int, int, int], int]:
 
     Every process compiles it anew, in a few milliseconds, so it always matches the structures.
     """
+    return background.uninterrupted(_linked, functions)
+
+
+def _linked(functions: Any) -> Callable[[int, int, int], int]:
     import llvmlite.binding as llvm
 
     from . import code
 
-    module = llvm.parse_assembly(code.source())
-    for function in module.functions:
-        if function.is_declaration:  # from nvimgcodec, or from libc, which it links
-            address = cast(getattr(functions, function.name), c_void_p).value
-            llvm.add_symbol(function.name, address)
-    return native(*link(code.NAME, new_target().emit_object(module)))
+    with compiling:
+        module = llvm.parse_assembly(code.source())
+        for function in module.functions:
+            if function.is_declaration:  # from nvimgcodec, or from libc, which it links
+                address = cast(getattr(functions, function.name), c_void_p).value
+                llvm.add_symbol(function.name, address)
+        return native(*link(code.NAME, new_target().emit_object(module)))

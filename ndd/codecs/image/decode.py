@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from math import prod
@@ -14,6 +13,7 @@ from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
 from ...fusion.graph.storage import Storage
+from ...kernels.common import forks
 from ...kernels.cpu.decode_loop import nvimgcodec_c
 from ...kernels.cpu.decode_loop.job import Pictures
 from ...kernels.cpu.decode_loop.structures import PICTURE
@@ -48,9 +48,8 @@ class _LocalDecoder(threading.local):
 
 _own = _LocalDecoder()
 
-if hasattr(os, "register_at_fork"):
-    # The helper threads of a decoder do not survive a fork.
-    os.register_at_fork(after_in_child=lambda: _own.__init__())  # type: ignore[misc]
+# The helper threads of a decoder do not survive a fork.
+forks.in_child(lambda: _own.__init__())  # type: ignore[misc]
 
 
 def _decoder(fast_idct: bool) -> Any:

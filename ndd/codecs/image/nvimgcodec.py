@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+from ...kernels.common import background, forks
 
 # A damaged header may claim more pixels than any memory holds. 2**28 is 16384×16384.
 _max_pixels = int(os.environ.get("NDD_MAX_PIXELS", 1 << 28))
@@ -28,7 +29,7 @@ def set_max_pixels(pixels: int) -> None:
     _max_pixels = int(pixels)
 
 
-_import_lock = threading.Lock()
+_importing = forks.foreign_lock()
 _nvimgcodec: Any = None
 
 
@@ -38,21 +39,25 @@ def nvimgcodec() -> Any:
     Its decoders report the reasons of failures only in that log. The C libraries inside (libpng,
     libtiff, libjpeg) still print a line on stderr for some corrupt files.
     """
-    global _nvimgcodec
     if _nvimgcodec is None:
-        with _import_lock:
-            if _nvimgcodec is None:
-                quiet = {"PYNVIMGCODEC_VERBOSITY": "0", "OPENCV_LOG_LEVEL": "SILENT"}
-                before = {name: os.environ.get(name) for name in quiet}
-                os.environ.update({n: v for n, v in quiet.items() if before[n] is None})
-                try:
-                    with without_notes():
-                        _nvimgcodec = _load()
-                finally:
-                    for name, value in before.items():
-                        if value is None:
-                            os.environ.pop(name, None)
+        background.uninterrupted(_import)
     return _nvimgcodec
+
+
+def _import() -> None:
+    global _nvimgcodec
+    with _importing:
+        if _nvimgcodec is None:
+            quiet = {"PYNVIMGCODEC_VERBOSITY": "0", "OPENCV_LOG_LEVEL": "SILENT"}
+            before = {name: os.environ.get(name) for name in quiet}
+            os.environ.update({n: v for n, v in quiet.items() if before[n] is None})
+            try:
+                with without_notes():
+                    _nvimgcodec = _load()
+            finally:
+                for name, value in before.items():
+                    if value is None:
+                        os.environ.pop(name, None)
 
 
 @contextmanager
