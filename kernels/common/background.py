@@ -1,8 +1,8 @@
 """Threads of the package: how they start, sleep and end, whatever interrupts the main thread.
 
 NOTE [interrupts] A signal handler may raise in the main thread wherever a call returns, a function
-begins or a loop jumps back (KeyboardInterrupt is only the most common case). Other threads are never
-interrupted. So what must be done completely or not at all is one of three things:
+begins or a loop jumps back (KeyboardInterrupt is only the most common case). Other threads are
+never interrupted. So what must be done completely or not at all is one of three things:
 
 - a call of a C function, such as `SimpleQueue.put` or `list.append`, or an assignment;
 - a ``with`` block over a lock of forks.py, whose content may be repeated;
@@ -184,8 +184,8 @@ def is_exiting() -> bool:
 def stay_at_exit() -> None:
     """While the interpreter exits: keep a daemon thread here, where it can do no harm.
 
-    It must not hold a lock that the main thread may need. A daemon thread that runs on while the interpreter shuts down may crash it: the memory and the
-    code that it uses go away.
+    It must not hold a lock that the main thread may need. A daemon thread that runs on while the
+    interpreter shuts down may crash it: the memory and the code that it uses go away.
     """
     if _is_over and not in_main_thread():
         SimpleQueue[None]().get()  # nobody puts anything

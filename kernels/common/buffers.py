@@ -28,10 +28,9 @@ class Buffer:
     __slots__ = ("__weakref__", "_block", "_pool", "address", "nbytes")
 
     def __init__(self, pool: Pool, block: Block, nbytes: int) -> None:
-        self._pool = pool
-        self._block = block
         self.nbytes = nbytes
         self.address = block[1]
+        self._pool, self._block = pool, block
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -39,7 +38,8 @@ class Buffer:
         return {"shape": (self.nbytes,), "typestr": "|u1", "data": data, "version": 3}
 
     def __del__(self) -> None:
-        self._pool.give_back(self._block)
+        if hasattr(self, "_block"):  # an interrupt may come before `__init__` has begun
+            self._pool.give_back(self._block)
 
 
 class Pool:

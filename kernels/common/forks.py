@@ -4,25 +4,29 @@ A child process has one thread. A lock that another thread of the parent held wo
 it forever, and helper threads and their queues are gone. A test searches the source for locks that
 are made elsewhere.
 
-NOTE [with lock] CPython runs signal handlers, and switches threads, only where a call returns, where
-a function begins and where a loop jumps back; never between the end of a lock's own `__enter__`,
-which is written in C, and the first statement of the ``with`` block. So an interrupt cannot leave a
-lock of this module held. It can with `threading.Condition`, `threading.Event` and functions under
+NOTE [with lock] CPython runs signal handlers, and switches threads, only where a call returns,
+where a function begins and where a loop jumps back; never between the end of a lock's own
+`__enter__`, which is written in C, and the first statement of the ``with`` block. So an interrupt
+cannot leave a lock of this module held. It can with `threading.Condition`, `threading.Event` and functions under
 `contextmanager`, whose `__enter__` is Python code: use a `Bell` (background.py) instead.
 """
 
 from __future__ import annotations
 
+import importlib
+import logging  # noqa: F401  (first: see `_before`)
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-Lock = threading._RLock  # threading.RLock is a function that returns something like this
+if TYPE_CHECKING:
+    Lock = threading.RLock
 
 # Other libraries' work that a fork must not cut in two gets this long to end.
-FORK_WAIT_SECONDS = 60.0
+FORK_WAIT_SECONDS = 30.0
 
 F = TypeVar("F", bound=Callable[[], Any])
 
@@ -60,9 +64,24 @@ def in_child(function: F) -> F:
 
 
 def _before() -> None:
-    for made in _foreign:
-        if made.acquire(timeout=FORK_WAIT_SECONDS):
-            _taken.append(made)
+    # Hooks run in reverse order. The one of `logging` takes a lock that an import may need, so it
+    # must come after this one, which waits for imports: that is why we import `logging` first.
+    end = time.monotonic() + FORK_WAIT_SECONDS
+    while True:
+        for made in _foreign:
+            if made.acquire(timeout=max(0.0, end - time.monotonic())):
+                _taken.append(made)
+        if not _others_import() or time.monotonic() > end:
+            return
+        _after()
+        time.sleep(1e-3)
+
+
+def _others_import() -> bool:
+    """Whether another thread is importing a module, which a child could then never import."""
+    locks = getattr(importlib._bootstrap, "_module_locks", {})
+    owners = [getattr(reference(), "owner", None) for reference in list(locks.values())]
+    return any(owner not in (None, threading.get_ident()) for owner in owners)
 
 
 def _after() -> None:

@@ -36,7 +36,8 @@ def ensure(
     names: Iterable[str], machine: str, link: Callable[[str, bytes], tuple[Any, int]]
 ) -> None:
     """Load helpers from disk, or compile them now, and announce them to the linker."""
-    import llvmlite.binding as llvm
+    with compiling:
+        import llvmlite.binding as llvm
 
     def file(name: str) -> Path:
         return cache_dir() / "cpu" / f"helper_{name}.{machine}.o"
@@ -63,10 +64,10 @@ def promise(names: Iterable[str]) -> None:
 
     Numba links its own copy of the kernel, which nobody runs, and needs addresses for that.
     """
-    import llvmlite.binding as llvm
+    with compiling:
+        import llvmlite.binding as llvm
 
-    for name in names:
-        with compiling:
+        for name in names:
             if name not in _loaded:
                 llvm.add_symbol(_symbol(name), ctypes.addressof(_nowhere))
 
@@ -76,7 +77,7 @@ def function(name: str) -> Callable[[int, int, int], int]:
     """A helper that takes three numbers, callable from Python."""
     from .runtime import link, machine, native
 
-    background.uninterrupted(ensure, [name], machine(), link)
+    background.uninterrupted(lambda: ensure([name], machine(), link))
     return native(*_loaded[name])
 
 

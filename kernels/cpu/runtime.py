@@ -140,12 +140,13 @@ def _make(spec: KernelSpec, name: str) -> CpuKernel:
 @cache
 def machine() -> str:
     """Digest of everything besides its source that object code depends on: CPU, compiler, ndd."""
-    import llvmlite.binding as llvm
+    with cpu_helpers.compiling:
+        import llvmlite.binding as llvm
 
-    features = llvm.get_host_cpu_features().flatten()
+        host = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     versions = package_version("numba"), package_version("llvmlite")
     own = (file.read_bytes() for file in baked_files())
-    return digest(llvm.get_host_cpu_name(), features, *versions, platform.machine(), *own)
+    return digest(*host, *versions, platform.machine(), *own)
 
 
 def baked_files() -> list[Path]:

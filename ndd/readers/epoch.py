@@ -203,7 +203,7 @@ class Epoch(Iterator[tuple[V, ...]]):
         return item
 
     def _next(self, thread: int) -> tuple[V, ...]:
-        """Hand the next item over to a thread, which receives it later if an interrupt comes now."""
+        """Give the next item to a thread, which receives it later if an interrupt comes now."""
         if self._is_over:
             raise StopIteration
         run = self._begun(thread)

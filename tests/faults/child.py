@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.helpers import ROOT
@@ -54,4 +55,4 @@ def main(attack: Callable[[str, int, int], dict[str, Any]]) -> None:
 
 def thread_count() -> int:
     """Native threads of this process, those of C++ libraries included."""
-    return len(os.listdir("/proc/self/task"))
+    return len([*Path("/proc/self/task").iterdir()])

@@ -70,7 +70,7 @@ class Interrupts:
 
 def jpegs(count: int = 8) -> list[np.ndarray]:
     return [
-        np.frombuffer(encoded(".jpg", photo(290 + 7 * k, 420 + 3 * k, seed=k)), np.uint8)
+        np.frombuffer(encoded(".jpg", photo(150 + 7 * k, 200 + 3 * k, seed=k)), np.uint8)
         for k in range(count)
     ]
 
@@ -80,7 +80,7 @@ def decode() -> Iterator[Step]:
     files = ndd.batch(jpegs())
 
     def result() -> np.ndarray:
-        small = ndd.resize(ndd.decoders.image(files), size=[140, 150])
+        small = ndd.resize(ndd.decoders.image(files), size=[70, 80])
         return np.stack([np.asarray(t) for t in small.evaluate().tensors])
 
     yield from checked(result)
@@ -175,7 +175,8 @@ class ReaderLoop:
         return [int(np.asarray(t).item()) for _, labels in self.batches for t in labels.tensors]
 
     def step(self) -> None:
-        for self.batch in self.epoch:  # an assignment, which no interrupt separates from the epoch
+        epoch = self.epoch
+        for self.batch in epoch:  # an assignment, which no interrupt separates from the epoch
             self.note()
             data, labels = self.batch
             small = ndd.resize(ndd.decoders.image(data), size=[20, 24])

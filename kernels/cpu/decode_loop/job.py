@@ -90,11 +90,11 @@ def loop(functions: Any) -> Callable[[int, int, int], int]:
 
 
 def _linked(functions: Any) -> Callable[[int, int, int], int]:
-    import llvmlite.binding as llvm
-
-    from . import code
-
     with compiling:
+        import llvmlite.binding as llvm
+
+        from . import code
+
         module = llvm.parse_assembly(code.source())
         for function in module.functions:
             if function.is_declaration:  # from nvimgcodec, or from libc, which it links
