@@ -17,11 +17,13 @@ from __future__ import annotations
 import _thread
 import atexit
 import ctypes
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -189,6 +191,16 @@ def stay_at_exit() -> None:
     """
     if _is_over and not in_main_thread():
         SimpleQueue[None]().get()  # nobody puts anything
+
+
+def wait_until_left(folder: Path) -> None:
+    """At exit: wait until no other thread is in a function of this folder, or in C code it called."""
+    end = time.monotonic() + EXIT_SECONDS
+    while time.monotonic() < end:
+        frames = [f for t, f in sys._current_frames().items() if t != threading.get_ident()]
+        if not any(frame.f_code.co_filename.startswith(str(folder)) for frame in frames):
+            return
+        time.sleep(1e-3)
 
 
 def before_exit(function: Callable[[], None]) -> Callable[[], None]:

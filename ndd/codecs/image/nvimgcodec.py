@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,18 @@ def nvimgcodec() -> Any:
     return _nvimgcodec
 
 
+@background.before_exit
+def _close() -> None:
+    """Keep daemon threads of the user out of the library: one that returns from its C++ code while
+    the interpreter shuts down aborts the process."""
+    global _nvimgcodec
+    _nvimgcodec = None  # whoever asks for it from now on stays in `_import`
+    background.wait_until_left(Path(__file__).parent)
+
+
 def _import() -> None:
     global _nvimgcodec
+    background.stay_at_exit()
     with _importing:
         if _nvimgcodec is None:
             quiet = {"PYNVIMGCODEC_VERBOSITY": "0", "OPENCV_LOG_LEVEL": "SILENT"}
