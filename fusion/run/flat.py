@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..graph.node import Node
 from ..graph.storage import Storage, allocate
 from ..plan.steps import KernelStep
-from .binder import FlatColumns, Tables
+from .binder import Tables, flat_columns
 
 # Handing work to another thread costs 70-90 µs; below this many bytes of results the caller is
 # faster alone.
@@ -27,8 +27,8 @@ def run_flat(step: KernelStep, node: Node, values: list[Storage | None], tables:
     values[step.root] = allocate(shapes, itemsize)
     columns = step.columns
     if columns is None:
-        columns = step.columns = FlatColumns.of(step.spec, step.recipe)
-    rows, address = tables.take(len(step.spec.columns), node.count)
-    columns.fill(rows, shapes.volumes, values)
-    step.kernel.run(address, 0, node.count)
+        columns = step.columns = flat_columns(step.spec, step.recipe)
+    table = tables.take(len(step.spec.columns), node.count)
+    table.fill(columns, shapes.volumes, values)
+    step.kernel.run(table.address, 0, node.count)
     return True
