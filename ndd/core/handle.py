@@ -79,20 +79,19 @@ def _check_inputs(node: Node, context: EvalContext) -> bool:
     Returns whether the node reads memory that is not ours: it may change when the call returns.
     """
     reads_external = False
-    stack = list(node.inputs)
-    while stack:
-        n = stack.pop()
+    stack = [*node.inputs]
+    for n in stack:
         result = n.result
-        if result.storage is not None and result.storage.external:
-            reads_external = True
-        if result.context is context:
-            continue
-        if result.context is not None:
+        storage, owner = result.storage, result.context
+        if storage is not None:
+            if storage.external:
+                reads_external = True
+        elif owner is None:  # made by this call
+            stack.extend(n.inputs)
+        if owner is not None and owner is not context:
             evaluate_node(n)
             if n.device is not None:
                 _wait_for_stream(n, context)
-        elif result.storage is None:  # made by this call
-            stack.extend(n.inputs)
     return reads_external
 
 
