@@ -87,7 +87,7 @@ class Ranking(Windowed):
             n, anchor = source[:, axis], spans.anchor[:, 0, k]
             for name, number in (
                 ("step", step), ("at", at), ("n", node.shapes.rows[:, axis]), ("in", n),
-                ("bias", self.bias(n, anchor)), ("ring", self.ring(n, spans, k)),
+                ("bias", self.bias(n, anchor)), ("ring", 1 if k else self.ring(n, spans, k)),
                 ("count", spans.count[:, 0, k]), ("anchor", anchor),
             ):  # fmt: skip
                 rows[:, spec.columns[f"win_{name}", k]] = number

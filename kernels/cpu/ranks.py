@@ -21,13 +21,14 @@ from ..ir.ranks import WindowRank
 from ..ir.spec import KernelSpec
 from ..ir.windows import period
 from .cores import Array, CpuCore, indented
+from .native.block_sizes import RANK_BYTES
 
 if TYPE_CHECKING:
     from .render import Writer
 
 # Rows in scratch memory begin at cache lines, and helpers may write a vector more than they need.
 _LINE_BYTES = 64
-_SLACK_BYTES = _LINE_BYTES + 32
+_SLACK_BYTES = _LINE_BYTES + RANK_BYTES
 # Runs of more elements are joined in spans that double (`join_spans`): per run of k elements, the
 # loop over all of them loads k vectors, and spans load 2 and store 1 for each power of two.
 _MAX_TAPS = 8
@@ -48,6 +49,7 @@ class RankLines(CpuCore):
         # Values of one position that lie side by side; the other channels are in planes.
         self.column = self.lanes if self._is_interleaved() else 1
         self.planes = self.lanes // self.column
+        self.stores_line = self._is_stored_as_is()
 
     @property
     def line_depth(self) -> int:
@@ -67,13 +69,13 @@ class RankLines(CpuCore):
         n = one if core.axes[1] is None else numbers(("n", core.axes[1]))
         pitch = numbers(("win_in", 1)) + across
         row = core.lanes * np.maximum(pitch, n) * core.value.dtype.bytes + _SLACK_BYTES
-        row = row + _LINE_BYTES
+        row = row + _LINE_BYTES  # each row begins at a cache line
         is_middle = core.rank == "middle"
-        joined = np.maximum(down, max(SIDES)) if is_middle else 2 * one
+        joined = np.maximum(down, 2 * max(SIDES)) if is_middle else 2 * one
         taps = down * across if is_middle else 0 * one
         ring = numbers(("win_ring", 0))
         return [
-            2 * row, 2 * row, joined * row, 8 * (down + 1), 8 * across, 8 * taps, ring * row,
+            2 * row, 2 * row, joined * row + _LINE_BYTES, 8 * (down + 1), 8 * across, 8 * taps, ring * row,
             8 * ring,
         ]  # fmt: skip
 
@@ -109,6 +111,29 @@ class RankLines(CpuCore):
         tails = [access.strides[self.spec.rank + 1 :] for access in self.spec.core_loads]
         return self.lanes > 1 and (self.lanes, 1) in tails
 
+    def _is_stored_as_is(self) -> bool:
+        """Whether the kernel only stores the core's values, in rows like those of the core."""
+        if len(self.spec.stores) > 1 or self.planes > 1 or self.axes[1] is None:
+            return False
+        access = self.spec.stores[0]
+        if access.dtype is not self.dtype or access.strides[self.axes[1]] != self.column:
+            return False
+        for point, _, value in self.writer.stores:
+            lane = sum(k for a, k in point.items() if access.strides[a] == 1)
+            if value.op != "core" or value.attr != lane:
+                return False
+        return len(self.writer.stores) == self.lanes
+
+    def _stored_row(self, row: str) -> str:
+        """The address at which a row of the result is stored."""
+        at: dict[int, int | str] = {a: 0 for a in self.writer.stores[0][0]}
+        assert self.axes[1] is not None
+        at[self.axes[1]] = 0
+        if self.axes[0] is not None:
+            at[self.axes[0]] = row
+        offset = self.writer.offset("out", 0, self.spec.stores[0], tuple(at.items()))
+        return f"out_0 + ({offset}) * {self.dtype.bytes}"
+
     def _outer_number(self) -> str:
         """The flat position along all axes that the window does not span."""
         number = "0"
@@ -121,7 +146,8 @@ class RankLines(CpuCore):
 
     def prepare(self) -> Iterator[str]:
         for name in self.areas(self.spec):
-            yield f"{name} = scratch + area_{name}"
+            if name != "joined":
+                yield f"{name} = scratch + area_{name}"
         yield f"around_0 = max({period(self.core.border, 'win_in_0')}, 1)"
         yield "last_of_ring = win_ring_0 - 1"
         yield "made = -1"  # number of the line that is already in `line_1`
@@ -149,9 +175,14 @@ class RankLines(CpuCore):
         for name, width in (("size", "pitch"), ("line_size", "room")):
             nbits = f"{width} * {self.lanes * nbytes} + {_SLACK_BYTES}"
             yield f"{name} = ({nbits}) // {_LINE_BYTES} * {_LINE_BYTES}"
-        yield "line_0, line_1 = line, line + line_size"
         yield f"count = {planes - 1} * pitch + columns * {column}"  # elements of a joined row
+        if not self.stores_line:
+            yield "line_0, line_1 = line, line + line_size"
+        else:  # helpers may write a vector more than they need
+            yield f"is_straight = is_straight & (count >= {RANK_BYTES // nbytes})"
         yield f"start = (low - origin) * {column * nbytes}"
+        # Writes that begin at cache lines are faster, so column `low` of joined rows does.
+        yield f"joined = scratch + area_joined + (-start) % {_LINE_BYTES}"
         yield f"first = joined + (begin - origin) * {column * nbytes}"
         if not self.is_middle:
             yield "for tap in range(wide):"
@@ -180,11 +211,12 @@ class RankLines(CpuCore):
             yield from self._measures()
         place = f"win_step_0 * {self._o(0)} + win_at_0"
         yield f"at_0 = min(max({place}, 0), win_n_0 - 1)"
-        if self.is_middle:
-            yield "line, more = line_0, 0"
-            yield from self._line()
-            return
-        # Two neighbouring lines share all rows but two, so they are computed together.
+        if self.stores_line:
+            yield f"line_0 = {self._stored_row(self._o(0))}"
+            yield f"line_1 = {self._stored_row(f'({self._o(0)} + 1)')}"
+        # Two neighbouring lines share all rows but two, so they are computed together. Besides, what
+        # is written for the second line separates the writes from the reads of the first one, and a
+        # read of several recent writes would wait until they have left the CPU's queue.
         yield f"number = {self._outer_number()} * {self._n(0)} + {self._o(0)}"
         yield "if number == made:"
         yield "    line = line_1"
@@ -192,7 +224,9 @@ class RankLines(CpuCore):
         yield "    line, more = line_0, 0"
         pair = f"has_next(win_step_0, win_at_0, {self._o(0)}, {self._n(0)}, win_n_0)"
         self.writer.imports.add("has_next")
-        yield f"    if (down > 1) and {pair}:"
+        is_small = " | ".join(f"(down == {side})" for side in SIDES)
+        test = f"(down == wide) & ({is_small})" if self.is_middle else "down > 1"
+        yield f"    if ({test}) and {pair}:"
         yield "        made, more = number + 1, 1"
         yield "        at_0 += min(win_step_0, 0)"
         yield from indented(self._line())
@@ -208,6 +242,8 @@ class RankLines(CpuCore):
         yield from self._list_rows()
         yield "to_0 = line_0 if is_straight else turned"
         yield "to_1 = line_1 if is_straight else turned + size"
+        yield "if more and win_step_0 < 0:"
+        yield "    to_0, to_1 = to_1, to_0"
         if self.is_middle:
             yield from self._middle()
         else:
@@ -215,9 +251,9 @@ class RankLines(CpuCore):
         turn, by = self._call("turn_row"), "win_step_1, win_at_1 - lowest, columns"
         planes = f"{self.planes}, {self.column}, {self._n(1)}"
         yield "if not is_straight:"
-        yield f"    {turn}(to_0, pitch, line_0, room, {planes}, {by})"
+        yield f"    {turn}(turned, pitch, line_0, room, {planes}, {by})"
         yield "    if more:"
-        yield f"        {turn}(to_1, pitch, line_1, room, {planes}, {by})"
+        yield f"        {turn}(turned + size, pitch, line_1, room, {planes}, {by})"
 
     def _list_rows(self) -> Iterator[str]:
         """List the addresses of the rows, and compute those that memory does not hold."""
@@ -282,32 +318,29 @@ class RankLines(CpuCore):
         stride = strides[axis] if axis < len(strides) else 0
         return f"in_stride_{slot}_{axis}" if stride is None else str(stride)
 
-    def _pad(self, row: str) -> Iterator[str]:
+    def _pad(self, rows: str) -> Iterator[str]:
+        """Pad joined rows."""
         pad = self._call("pad_ends", self.core.border)
         where = "origin, begin, low, high, end, win_in_1"
         yield "if (begin < low) | (high < end):"
-        yield f"    {pad}({row}, {self.planes}, pitch, {self.column}, {where})"
+        yield f"    {pad}(joined, {rows}, size, {self.planes}, pitch, {self.column}, {where})"
 
     # -- extremes ------------------------------------------------------------------------------
 
     def _extremes(self) -> Iterator[str]:
         rank = self.core.rank
         join, spans = self._call("join_rows", rank), self._call("join_spans", rank)
-        yield "if more and win_step_0 < 0:"
-        yield "    to_0, to_1 = to_1, to_0"
         n = f"(high - low) * {self.column}"
         for source, own in self._by_plane():
             to = f"joined + start + {own}"
             yield f"{join}(rows, {source}, down, {n}, {to}, ({to} + size) * more)"
+        yield from self._pad("1 + more")
         yield "for k in range(1 + more):"
         yield "    to = to_1 if k else to_0"
-        yield from indented(self._pad("joined + k * size"))
         yield f"    if wide <= {_MAX_TAPS}:"
         yield f"        {join}(across, k * size, wide, count, to, 0)"
         yield "    else:"
         yield f"        {spans}(first + k * size, {self.column}, wide, count, to)"
-        yield "if more and win_step_0 < 0:"
-        yield "    to_0, to_1 = to_1, to_0"
 
     # -- medians -------------------------------------------------------------------------------
 
@@ -322,11 +355,14 @@ class RankLines(CpuCore):
         """Sort the columns, then select with a network."""
         sort, middle = (self._call(name, side) for name in ("sort_rows", "middle_of"))
         n = f"(high - low) * {self.column}"
+        yield "for k in range(1 + more):"
         for source, own in self._by_plane():
-            yield f"{sort}(rows, {source}, {n}, joined + start + {own}, size)"
-        yield f"for k in range({side}):"
-        yield from indented(self._pad("joined + k * size"))
+            to = f"joined + k * {side} * size + start + {own}"
+            yield f"    {sort}(rows + k * 8, {source}, {n}, {to}, size)"
+        yield from self._pad(f"{side} * (1 + more)")
         yield f"{middle}(first, size, {self.column}, count, to_0)"
+        yield "if more:"
+        yield f"    {middle}(first + {side} * size, size, {self.column}, count, to_1)"
 
     def _any_middle(self) -> Iterator[str]:
         """Copy and pad all rows, then select bit by bit."""
@@ -336,10 +372,10 @@ class RankLines(CpuCore):
         for source, own in self._by_plane():
             to = f"joined + k * size + start + {own}"
             yield f"    {copy}(rows + k * 8, {source}, 1, {n}, {to}, 0)"
-        yield from indented(self._pad("joined + k * size"))
         yield "    for tap in range(wide):"
         address = f"first + k * size + tap * {self.column * self.dtype.bytes}"
         yield f"        put_i64(taps, k * wide + tap, {address})"
+        yield from self._pad("down")
         yield f"{select}(taps, down * wide, down * wide // 2, count, to_0)"
 
 

@@ -6,6 +6,7 @@ Vectors are 32 bytes of integers. This module is imported only when a kernel is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -15,11 +16,12 @@ from numba.extending import intrinsic
 from ...ir import networks
 from ...ir.dtypes import DType
 from . import primitives as prims
+from .block_sizes import RANK_BYTES
 from .vectors import I32, I64, load_vector, shuffled, whole_blocks
 from .window_sums import PLACES
 
-VECTOR_BYTES = 32
 _VECTORS = 4  # vectors that the loop over rows keeps in registers
+_UNROLLED = (3, 5)  # numbers of rows that get code of their own, because most masks have them
 
 
 class _Lanes:
@@ -27,7 +29,7 @@ class _Lanes:
 
     def __init__(self, dtype: DType) -> None:
         self.dtype = dtype
-        self.width = VECTOR_BYTES // dtype.bytes
+        self.width = RANK_BYTES // dtype.bytes
         self.element = ir.IntType(dtype.bits)
         self.vector = ir.VectorType(self.element, self.width)
         self.signed = dtype.kind is DType.Kind.signed
@@ -122,12 +124,51 @@ def _make_join(dtype: DType, rank: str) -> Any:
                         value = choose(shared, read(k, v, at))
                         lanes.store(builder, value, out, shift(v, at))
 
-            is_one = builder.icmp_signed("==", second, I64(0))
-            with builder.if_else(is_one) as (if_one, if_two):
-                with if_one:
-                    _blocks(builder, n, lanes.width, one)
-                with if_two:
-                    _blocks(builder, n, lanes.width, two)
+            def unrolled(side: int) -> None:
+                """Both cases for a known number of rows, whose addresses stay in registers."""
+                known = [_row(builder, rows, I64(k), offset) for k in range(side + 1)]
+
+                def block(at: Any, vectors: int) -> None:
+                    for v in range(vectors):
+                        place = shift(v, at)
+                        shared = reduce(
+                            choose, (lanes.load(builder, row, place) for row in known[1:side])
+                        )
+                        value = choose(shared, lanes.load(builder, known[0], place))
+                        lanes.store(builder, value, to, place)
+                        with_last.append((shared, place))
+
+                with_last: list[Any] = []
+
+                def block_of_two(at: Any, vectors: int) -> None:
+                    with_last.clear()
+                    block(at, vectors)
+                    for shared, place in with_last:
+                        value = choose(shared, lanes.load(builder, known[side], place))
+                        lanes.store(builder, value, second, place)
+
+                either(block, block_of_two)
+
+            def either(one: Any, two: Any) -> None:
+                is_one = builder.icmp_signed("==", second, I64(0))
+                with builder.if_else(is_one) as (if_one, if_two):
+                    with if_one:
+                        _blocks(builder, n, lanes.width, one)
+                    with if_two:
+                        _blocks(builder, n, lanes.width, two)
+
+            def switch(sides: tuple[int, ...]) -> None:
+                if not sides:
+                    either(one, two)
+                    return
+                is_known = builder.icmp_signed("==", count, I64(sides[0]))
+                with builder.if_else(is_known) as (if_known, if_other):
+                    with if_known:
+                        unrolled(sides[0])
+                    with if_other:
+                        switch(sides[1:])
+
+            switch(_UNROLLED)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), codegen
@@ -174,21 +215,28 @@ def _inlined(function: Any) -> Any:
     return njit(inline="always")(function)
 
 
-def _make_overlay(dtype: DType, rank: str) -> Any:
+def _make_overlay(dtype: DType, rank: str, exactly: bool = False) -> Any:
     lanes = _Lanes(dtype)
 
     @intrinsic
     def overlay(typingctx: Any, a: Any, b: Any, n: Any, to: Any) -> Any:
-        """The extremes of two rows. It handles whole vectors, beyond n; `to` may be one of them."""
+        """The extremes of two rows. Unless `exactly`, it handles whole vectors, beyond n, and `to`
+        may be one of the rows."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             a, b, n, to = args
             choose, width = lanes.chooser(builder, rank), I64(lanes.width)
-            more = builder.sub(builder.add(n, width), I64(1))
-            with cgutils.for_range(builder, builder.sdiv(more, width)) as loop:
-                at = builder.mul(loop.index, width)
+
+            def block(at: Any) -> None:
                 value = choose(lanes.load(builder, a, at), lanes.load(builder, b, at))
                 lanes.store(builder, value, to, at)
+
+            if exactly:
+                whole_blocks(builder, n, lanes.width, block)
+                return context.get_dummy_value()
+            more = builder.sub(builder.add(n, width), I64(1))
+            with cgutils.for_range(builder, builder.sdiv(more, width)) as loop:
+                block(builder.mul(loop.index, width))
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 4), codegen
@@ -200,23 +248,25 @@ def join_spans(dtype: DType, rank: str) -> Any:
     """The extremes of n runs of `count` elements of a row, which are `column` elements apart.
 
     Spans of 2, 4, 8, … elements are joined in place, and two of them make a run. The memory of
-    both rows must extend a vector further.
+    the row must extend a vector further. It handles at least one whole vector.
     """
-    overlay, nbytes = _make_overlay(dtype, rank), dtype.bytes
+    overlay, nbytes, width = _make_overlay(dtype, rank), dtype.bytes, _Lanes(dtype).width
+    last = _make_overlay(dtype, rank, exactly=True)
 
     def join_spans(row, column, count, n, to):  # type: ignore[no-untyped-def]
         span = 1
         while 2 * span <= count:
             overlay(row, row + span * column * nbytes, n + (count - 2 * span) * column, row)
             span *= 2
-        overlay(row, row + (count - span) * column * nbytes, n, to)
+        last(row, row + (count - span) * column * nbytes, max(n, width), to)
 
     return join_spans
 
 
 def pad_ends(dtype: DType, border: str) -> Any:
-    """Pad `planes` rows of an image n wide, from `begin` to `low` and from `high` to `end`.
+    """Pad rows of an image n wide, from `begin` to `low` and from `high` to `end`.
 
+    There are `rows` of them, `size` bytes apart, each with `planes` that are `pitch` elements apart.
     `column` values lie side by side at each position. The memory begins at position `origin`.
     """
     place = PLACES[border]
@@ -229,9 +279,9 @@ def pad_ends(dtype: DType, border: str) -> Any:
     pad = _inlined(pad_one)
     nbytes = dtype.bytes
 
-    def pad_ends(row, planes, pitch, column, origin, begin, low, high, end, n):  # type: ignore[no-untyped-def]
-        for plane in range(planes):
-            own = row + (plane * pitch - origin) * column * nbytes
+    def pad_ends(row, rows, size, planes, pitch, column, origin, begin, low, high, end, n):  # type: ignore[no-untyped-def]
+        for k in range(rows * planes):
+            own = row + k // planes * size + (k % planes * pitch - origin) * column * nbytes
             for v in range(begin, low):
                 pad(own, column, v, place(v, n))
             for v in range(high, end):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...core.schema import data, geometry, op, static
@@ -78,18 +80,12 @@ def _joined(
         raise ValueError(
             f"`border_mode` must be one of {', '.join(_BORDERS)}, got {border_mode!r}"
         )
-    axes, frames = image_axes(x), _frames(x)
-    mask, anchor = (
-        _rows(n, v, frames) for n, v in (("mask_size", mask), ("anchor", anchor))
-    )  # fmt: skip
-    if frames is not None and mask.shape[1] > 1:
-        # Sequences with fewer frames than others have rows of zeros at the end.
-        is_used = np.arange(mask.shape[1]) < frames[:, None]
-        mask = np.where(is_used[..., None], mask, 1)
-    arrays = [np.ascontiguousarray(a) for a in (mask, anchor, iterations)]
-    spans = _spans(*(a.tobytes() for a in arrays), len(mask), len(anchor))
-    spans = _limited(spans, x.shapes.rows[:, axes], border)
-    op = f"experimental.{name}"
+    axes, op = image_axes(x), f"experimental.{name}"
+    if max(mask.shape[1], anchor.shape[1]) > 2:
+        mask, anchor = _by_frame(x, mask, anchor)
+    shapes = mask.shape, anchor.shape
+    spans, widest = _spans(mask.tobytes(), anchor.tobytes(), iterations.tobytes(), *shapes)
+    spans = _limited(spans, widest, x.shapes.rows[:, axes[0] : axes[1] + 1], border)
     if spans.count.shape[1] == 1:
         return build.ranking(op, x, axes, border, rank, spans)
     table = np.stack(spans, axis=-1).reshape(*spans.count.shape[:2], 4)
@@ -105,37 +101,43 @@ def image_axes(x: Node) -> list[int]:
     return [x.layout.index("H"), x.layout.index("W")]
 
 
-def _frames(x: Node) -> Array | None:
-    """How many frames each sample has; None for images."""
+def _by_frame(x: Node, mask: Array, anchor: Array) -> tuple[Array, Array]:
+    """Flat lists of pairs, one per frame, as arrays [samples, frames, 2]."""
     assert x.layout is not None
-    return x.shapes.rows[:, 0] if x.layout.startswith("F") else None
+    frames = x.shapes.rows[:, 0] if x.layout.startswith("F") else np.zeros(1, np.int64)
+    mask, anchor = _pairs("mask_size", mask, frames), _pairs("anchor", anchor, frames)
+    if mask.shape[1] > 1:
+        # Sequences with fewer frames than others have rows of zeros at the end.
+        is_used = np.arange(mask.shape[1]) < frames[:, None]
+        mask = np.where(is_used[..., None], mask, 1)
+    return mask, anchor
 
 
-def _rows(name: str, values: Array, frames: Array | None) -> Array:
-    """Numbers (width, height) as [samples or 1, frames or 1, 2], from flat lists of them."""
-    n = values.shape[1]
+def _pairs(name: str, values: Array, frames: Array) -> Array:
+    n, most = values.shape[1], int(frames.max(initial=0))
     if n <= 2:
-        return np.broadcast_to(values[:, None, :], (len(values), 1, 2)) if n else _no_rows(name, n)
-    most = 0 if frames is None else int(frames.max(initial=0))
+        return np.broadcast_to(values[:, None, :], (len(values), 1, 2))
     if n != 2 * most:
-        return _no_rows(name, n, most)
+        by_frame = f", or 2 for each of {most} frames" if most else ""
+        raise ValueError(f"`{name}` must have 1 or 2 values{by_frame}, got {n}")
     return values.reshape(len(values), most, 2)
-
-
-def _no_rows(name: str, n: int, frames: int = 0) -> Array:
-    by_frame = f", or 2 for each of the {frames} frames" if frames else ""
-    raise ValueError(f"`{name}` must have 1 or 2 values{by_frame}, got {n}")
 
 
 _MOST = 1 << 31  # larger numbers have the same effect
 
 
 @memoized(256)
-def _spans(mask: bytes, anchor: bytes, iterations: bytes, sizes: int, anchors: int) -> Spans:
-    """The windows, [samples or 1, frames or 1, axes]; the arguments are the bytes of arrays, and
-    how many samples the first two describe."""
-    size = np.frombuffer(mask, np.int64).reshape(sizes, -1, 2)
-    at = np.frombuffer(anchor, np.int64).reshape(anchors, -1, 2)
+def _spans(
+    mask: bytes, anchor: bytes, iterations: bytes, size_of_mask: Any, size_of_anchor: Any
+) -> tuple[Spans, int]:
+    """The windows, [samples or 1, frames or 1, axes], and the largest extent of all.
+
+    The arguments are the bytes of arrays, and the shapes of the first two.
+    """
+    size, at = (
+        _spread(np.frombuffer(memory, np.int64).reshape(shape))
+        for memory, shape in ((mask, size_of_mask), (anchor, size_of_anchor))
+    )
     times = np.frombuffer(iterations, np.int64)[:, None, None]
     _refuse(size < 1, "`mask_size` must be positive, got {}", size)
     _refuse(times < 0, "`iterations` must not be negative, got {}", times)
@@ -145,7 +147,13 @@ def _spans(mask: bytes, anchor: bytes, iterations: bytes, sizes: int, anchors: i
     at = np.where(at == -1, size // 2, at)
     size, at, times = (np.minimum(a, _MOST) for a in (size, at, times))
     count, before = 1 + times * (size - 1), times * at
-    return Spans(count[..., ::-1], before[..., ::-1])
+    return Spans(count[..., ::-1], before[..., ::-1]), int(count.max(initial=1))
+
+
+def _spread(pairs: Array) -> Array:
+    """Pairs or single numbers, [samples, frames, 2]."""
+    pairs = pairs if pairs.ndim == 3 else pairs[:, None, :]
+    return np.broadcast_to(pairs, (*pairs.shape[:2], 2))
 
 
 def _refuse(bad: Array, message: str, values: Array) -> None:
@@ -159,11 +167,11 @@ def _refuse(bad: Array, message: str, values: Array) -> None:
         raise ValueError(message.format(found[0] if len(found) == 1 else tuple(found)) + where)
 
 
-def _limited(spans: Spans, extents: Array, border: str) -> Spans:
+def _limited(spans: Spans, widest: int, extents: Array, border: str) -> Spans:
     """The windows, cut where they would only read what they have already read."""
-    n = np.maximum(extents, 1)
-    if int(spans.count.max(initial=0)) <= int(n.min(initial=1)):
+    if widest <= int(extents.min(initial=widest)):
         return spans
+    n = np.maximum(extents, 1)
     most = (n - 1 if border == "clamp" else 2 * n)[:, None, :]
     before = np.minimum(spans.anchor, most)
     after = np.minimum(spans.count - 1 - spans.anchor, most)
