@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Windowed(Kind):
         bias: Array = -(-before // period) * period
         return bias
 
-    def ring(self, n: Array, windows: Windows, k: int) -> Array:
+    def ring(self, n: Array, windows: Any, k: int) -> Array:
         """How many rows a CPU kernel keeps to compute two lines, rounded up to a power of two."""
         anchor = windows.anchor[:, :, k]
         reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1) + 1

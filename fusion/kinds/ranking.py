@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..plan.lowering import Lowering
     from ..run.binder import Binder
 
-# A constant border is no case of its own: it must not win, and neither does a repeated edge, because
-# windows contain their own element.
+# A constant border is no case of its own: what it adds must not win, and neither does a repeated
+# edge, because windows contain their own element.
 RANK_BORDERS = tuple(b for b in BORDERS if b != "constant")
 
 

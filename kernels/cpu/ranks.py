@@ -1,21 +1,21 @@
-"""Renders a `WindowRank` as source of a CPU kernel, which computes one line of the result at a time.
+"""Renders a `WindowRank` as source of a CPU kernel, which computes the result line by line.
 
 A line needs the rows that its windows span. If the kernel reads plain memory, these rows stay where
 they are; otherwise a ring in scratch memory keeps computed rows. The rows are joined column by
-column: by their lowest or highest values, or sorted for a median. Only the joined row is padded with
-the image's border; then windows are completed along it. Channels stay as they are in memory, side
-by side or in planes.
+column: by their lowest or highest values, or sorted for a median. Only joined rows are padded with
+the image's border; then windows are completed along them. Channels stay as they are in memory,
+side by side or in planes. A kernel that does nothing else stores its lines directly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..ir.core import Column
-from ..ir.expr import Expr, walk
+from ..ir.expr import Expr
 from ..ir.networks import SIDES
 from ..ir.ranks import WindowRank
 from ..ir.spec import KernelSpec
@@ -75,8 +75,8 @@ class RankLines(CpuCore):
         taps = down * across if is_middle else 0 * one
         ring = numbers(("win_ring", 0))
         return [
-            2 * row, 2 * row, joined * row + _LINE_BYTES, 8 * (down + 1), 8 * across, 8 * taps, ring * row,
-            8 * ring,
+            2 * row, 2 * row, joined * row + _LINE_BYTES, 8 * (down + 1), 8 * across, 8 * taps,
+            ring * row, 8 * ring,
         ]  # fmt: skip
 
     # -- names and places ----------------------------------------------------------------------
@@ -214,9 +214,7 @@ class RankLines(CpuCore):
         if self.stores_line:
             yield f"line_0 = {self._stored_row(self._o(0))}"
             yield f"line_1 = {self._stored_row(f'({self._o(0)} + 1)')}"
-        # Two neighbouring lines share all rows but two, so they are computed together. Besides, what
-        # is written for the second line separates the writes from the reads of the first one, and a
-        # read of several recent writes would wait until they have left the CPU's queue.
+        # Two neighbouring lines share all rows but two, so they are computed together.
         yield f"number = {self._outer_number()} * {self._n(0)} + {self._o(0)}"
         yield "if number == made:"
         yield "    line = line_1"

@@ -39,7 +39,7 @@ class RankTaps(GpuCore):
 
     @classmethod
     def options(cls, spec: KernelSpec) -> dict[str, int]:
-        # By default ptxas spills up to 208 bytes in the median of bytes with three channels, although
+        # By default ptxas spills up to 208 bytes in the median of bytes with three channels, though
         # it uses only 40 to 64 registers; with an explicit limit of 128 it spills none.
         assert isinstance(spec.core, WindowRank)
         return {"maxnreg": 128} if spec.core.rank == "middle" else {}

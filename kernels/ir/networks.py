@@ -41,9 +41,7 @@ def middle_of_columns(columns: Sequence[Sequence[T]], low: Pair[T], high: Pair[T
     return _run(network, values, low, high)[at]
 
 
-def _run(
-    network: Iterable[Comparator], values: list[T], low: Pair[T], high: Pair[T]
-) -> list[T]:
+def _run(network: Iterable[Comparator], values: list[T], low: Pair[T], high: Pair[T]) -> list[T]:
     for i, j in network:
         values[i], values[j] = low(values[i], values[j]), high(values[i], values[j])
     return values

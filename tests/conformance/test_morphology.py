@@ -59,7 +59,9 @@ def by_plane(image, layout, function):
     return values[np.moveaxis(back, [-2, -1], spatial)]
 
 
-def extreme(name, image, layout="HWC", mask=(3, 3), anchor=(-1, -1), iterations=1, border="constant"):
+def extreme(
+    name, image, layout="HWC", mask=(3, 3), anchor=(-1, -1), iterations=1, border="constant"
+):
     """The result of SciPy, whose origin is the distance of the anchor from the middle."""
     size = [1 + iterations * (n - 1) for n in mask]
     at = [iterations * (n // 2 if a == -1 else a) for a, n in zip(anchor, mask, strict=True)]

@@ -52,9 +52,7 @@ class _Lanes:
         return builder.gep(builder.inttoptr(address, self.element.as_pointer()), [at])
 
     def load(self, builder: Any, address: Any, at: Any) -> Any:
-        return load_vector(
-            builder, self.place(builder, address, at), self.vector, self.dtype.bytes
-        )
+        return load_vector(builder, self.place(builder, address, at), self.vector, self.dtype.bytes)
 
     def store(self, builder: Any, value: Any, address: Any, at: Any) -> None:
         place = builder.bitcast(self.place(builder, address, at), self.vector.as_pointer())
@@ -266,7 +264,7 @@ def join_spans(dtype: DType, rank: str) -> Any:
 def pad_ends(dtype: DType, border: str) -> Any:
     """Pad rows of an image n wide, from `begin` to `low` and from `high` to `end`.
 
-    There are `rows` of them, `size` bytes apart, each with `planes` that are `pitch` elements apart.
+    There are `rows` of them, `size` bytes apart, each in `planes` that are `pitch` elements apart.
     `column` values lie side by side at each position. The memory begins at position `origin`.
     """
     place = PLACES[border]
@@ -373,9 +371,7 @@ def _make_middle(dtype: DType, side: int) -> Any:
                     [lanes.load(builder, r, builder.add(at, shift)) for r in rows]
                     for shift in shifts
                 ]
-                value = networks.middle_of_columns(
-                    columns, lanes.low(builder), lanes.high(builder)
-                )
+                value = networks.middle_of_columns(columns, lanes.low(builder), lanes.high(builder))
                 lanes.store(builder, value, to, at)
 
             whole_blocks(builder, n, lanes.width, block)
@@ -481,7 +477,7 @@ def select_middle(dtype: DType) -> Any:
 
 
 def made(name: str) -> Any:
-    """The function of a helper's name (`join_rows__u8_lowest`, `pad_ends__i32_wrap`, …), or None."""
+    """The function of a helper's name (`join_rows__u8_lowest`, `sort_rows__i32_5`), or None."""
     kind, _, rest = name.rpartition("__")
     dtype, *choice = rest.split("_", 1)
     makers: dict[str, Any] = {

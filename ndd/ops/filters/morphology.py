@@ -26,7 +26,9 @@ _BORDERS = {
 
 _IMAGE = "mask = ndd.zeros(shape=[48, 64, 1], dtype=ndd.uint8, layout='HWC')\n"
 _DATA = "Images, or sequences of them."
-_MASK_DOC = "Width and height of the window, or one number for both; one row per frame for a sequence."
+_MASK_DOC = (
+    "Width and height of the window, or one number for both; one row per frame for a sequence."
+)
 _ANCHOR_DOC = (
     "Column and row of the window that lie on the pixel itself; -1 is the middle. "
     "One row per frame for a sequence."
@@ -77,9 +79,7 @@ def _joined(
 ) -> Node:
     border = _BORDERS.get(border_mode)
     if border is None:
-        raise ValueError(
-            f"`border_mode` must be one of {', '.join(_BORDERS)}, got {border_mode!r}"
-        )
+        raise ValueError(f"`border_mode` must be one of {', '.join(_BORDERS)}, got {border_mode!r}")
     axes, op = image_axes(x), f"experimental.{name}"
     if max(mask.shape[1], anchor.shape[1]) > 2:
         mask, anchor = _by_frame(x, mask, anchor)
