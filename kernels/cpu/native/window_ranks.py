@@ -17,9 +17,10 @@ from ...ir import networks
 from ...ir.dtypes import DType
 from . import primitives as prims
 from .block_sizes import RANK_BYTES
-from .vectors import I32, I64, load_vector, shuffled, whole_blocks
+from .vectors import I32, I64, ask_for, load_vector, shuffled, whole_blocks
 from .window_sums import PLACES
 
+_LINE = 64  # bytes of a cache line
 _VECTORS = 4  # vectors that the loop over rows keeps in registers
 _UNROLLED = (3, 5)  # numbers of rows that get code of their own, because most masks have them
 
@@ -307,6 +308,27 @@ def turn_row(dtype: DType) -> Any:
     return turn_row
 
 
+@intrinsic
+def _ask(typingctx: Any, address: Any, nbytes: Any) -> Any:
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        address, nbytes = args
+        lines = builder.sdiv(builder.add(nbytes, I64(_LINE - 1)), I64(_LINE))
+        with cgutils.for_range(builder, lines) as loop:
+            ask_for(builder, builder.add(address, builder.mul(loop.index, I64(_LINE))))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+def ask_row(dtype: DType) -> Any:
+    """Prefetch memory that will be read; the address may be invalid."""
+
+    def ask_row(address, nbytes):  # type: ignore[no-untyped-def]
+        _ask(address, nbytes)
+
+    return ask_row
+
+
 # -- medians ---------------------------------------------------------------------------------------
 
 
@@ -483,7 +505,7 @@ def made(name: str) -> Any:
     makers: dict[str, Any] = {
         "join_rows": join_rows, "join_spans": join_spans, "pad_ends": pad_ends,
         "turn_row": turn_row, "sort_rows": sort_rows, "middle_of": middle_of,
-        "select_middle": select_middle,
+        "select_middle": select_middle, "ask_row": ask_row,
     }  # fmt: skip
     if kind not in makers:
         return None
