@@ -66,7 +66,10 @@ def attack(what: str, seed: int, count: int) -> dict[str, Any]:
             threads=draw.randint(1, 3), seconds=draw.random() * 0.1
         )  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", text], capture_output=True, text=True, timeout=120
+            [sys.executable, "-X", "faulthandler", "-c", text],
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert (done.returncode, done.stderr) == (0, ""), (done.returncode, done.stderr[-6000:])
     return {"exits": count}

@@ -1,0 +1,58 @@
+"""Forks with busy threads, and where locks may be made."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.faults import forks
+from tests.faults.child import counts_of
+from tests.helpers import ROOT
+from tests.test_house import sources
+
+TIMES = int(os.environ.get("NDD_FAULTS", "1"))
+# Conditions, events and the like are Python code, which an interrupt can break: there is Bell and Latch.
+FORBIDDEN = {
+    "Lock",
+    "RLock",
+    "Condition",
+    "Event",
+    "Semaphore",
+    "BoundedSemaphore",
+    "Barrier",
+    "Queue",
+}
+HOOKS = {"register_at_fork", "allocate_lock", "start_new_thread", "Thread"}
+HOMES = {"kernels/common/forks.py", "kernels/common/background.py"}
+# A mark of a simulated stream is a lock that one thread takes and another releases; a child needs it as it is.
+ALSO = {("kernels/gpu/streams.py", "allocate_lock")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", forks.WHATS)
+@pytest.mark.parametrize("cache", ["warm", "cold"])
+def test_children_of_a_busy_process_work_and_end(what: str, cache: str, tmp_path: Path) -> None:
+    folder = {"NDD_CACHE_DIR": str(tmp_path)} if cache == "cold" else {}
+    assert counts_of("forks", what, 1, 5 * TIMES, 150 * TIMES, **folder)["forks"] == 5 * TIMES
+
+
+def test_locks_and_threads_are_made_in_one_place() -> None:
+    for path in sources():
+        name = str(path.relative_to(ROOT))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and name not in HOMES:
+                of_threading = isinstance(node.value, ast.Name) and node.value.id in (
+                    "threading",
+                    "queue",
+                )
+                found = node.attr in HOOKS or (of_threading and node.attr in FORBIDDEN)
+                is_type = node.attr == "Thread"  # in annotations
+                assert not found or is_type or (name, node.attr) in ALSO, (
+                    f"{name}:{node.lineno} {node.attr}"
+                )
+            if isinstance(node, ast.Call) and name not in HOMES:
+                called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                assert called != "Thread", f"{name}:{node.lineno} starts a thread"
