@@ -194,7 +194,7 @@ def stay_at_exit() -> None:
 
 
 def wait_until_left(folder: Path) -> None:
-    """At exit: wait until no other thread is in a function of this folder, or in C code it called."""
+    """At exit: wait until no other thread is in a function of this folder or in C code below."""
     end = time.monotonic() + EXIT_SECONDS
     while time.monotonic() < end:
         frames = [f for t, f in sys._current_frames().items() if t != threading.get_ident()]

@@ -7,8 +7,8 @@ are made elsewhere.
 NOTE [with lock] CPython runs signal handlers, and switches threads, only where a call returns,
 where a function begins and where a loop jumps back; never between the end of a lock's own
 `__enter__`, which is written in C, and the first statement of the ``with`` block. So an interrupt
-cannot leave a lock of this module held. It can with `threading.Condition`, `threading.Event` and functions under
-`contextmanager`, whose `__enter__` is Python code: use a `Bell` (background.py) instead.
+cannot leave a lock of this module held. It can with `threading.Condition`, `threading.Event` and
+functions under `contextmanager`, whose `__enter__` is Python code: use a `Bell` (background.py).
 """
 
 from __future__ import annotations

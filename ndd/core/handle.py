@@ -142,12 +142,15 @@ def evaluate_argument(node: Node) -> None:
 
 
 def input_of(handle: Handle) -> Node:
-    """The node of a handle that is passed to a call; raises the error if computing it failed."""
+    """The node of a handle that is passed to a call.
+
+    If computing it failed, reading the result of the call raises the error. The call itself does
+    not, because in eager mode it may come before or after a background thread has failed, and must
+    draw the same random numbers either way.
+    """
     node = handle._node
     result = node.result
     if result.storage is None:
-        if result.error is not None:
-            raise result.error
         # A node of another context is evaluated there: an executor runs only its own nodes.
         if result.context is not None and result.context is not current_context():
             evaluate_node(node)

@@ -29,8 +29,8 @@ from .calls import PLAIN, Call, Iteration, Recording, Ref, each, nodes_of, this_
 # The caller's replayed calls take less time than this, unless another thread holds the GIL.
 GRACE_SECONDS = 1e-3
 THREADS = 2  # one computes while the other makes the calls of the next iteration
-# Threads that are kept for later: enough for two loops at once. There are more only while iterations
-# that nobody needs any more are being finished, as after an interrupt.
+# Threads that are kept for later, enough for two loops at once. There are more only while threads
+# finish iterations that nobody needs any more, as after an interrupt.
 MAX_IDLE = 2 * THREADS
 # Makes the reader's outputs for iteration `number`; returns None if only the caller can do so.
 Prepare = Callable[[int], tuple[Any, ...] | None]
