@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..kernels.common import forks
+
 POLICIES = ("raise", "skip", "fill")
 
 
@@ -63,3 +65,31 @@ class Ledger(list[SampleError]):
         """Forget everything."""
         super().clear()
         self._known.clear()
+
+
+class FailuresAhead:
+    """Failures of an iteration that is made in advance.
+
+    They enter their ledgers when the caller gets to the iteration, or never, if it does not.
+    """
+
+    def __init__(self) -> None:
+        self._lock = forks.lock()
+        self._waiting: list[tuple[Ledger, SampleError]] = []
+        self.is_taken = False  # the caller has got there
+
+    def add(self, ledger: Ledger, file: str, index: int, cause: BaseException) -> SampleError:
+        with self._lock:
+            if self.is_taken:
+                return ledger.add(file, index, cause)
+            entry = SampleError(file, index, cause.with_traceback(None))
+            self._waiting.append((ledger, entry))
+            return entry
+
+    def take(self) -> None:
+        with self._lock:
+            while self._waiting:
+                ledger, entry = self._waiting[0]
+                ledger.add(entry.file, entry.index, entry.cause)
+                del self._waiting[0]
+            self.is_taken = True

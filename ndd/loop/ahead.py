@@ -15,6 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
+from ..codecs.on_error import FailuresAhead
 from ..core.call import wrap
 from ..core.convert import dense_array
 from ..core.handle import Handle, executor_of
@@ -52,6 +53,7 @@ class Coming:
         self.iteration = Iteration(recording)
         self.iteration.claim(-1, nodes_of(outputs))
         self.taken = 0  # calls that the caller has made
+        self.failures = FailuresAhead()
         # Only values that the caller has not taken yet are kept alive here: the reader's outputs,
         # and for each call its results and the states of its generator before and after.
         self._outputs = outputs
@@ -107,6 +109,8 @@ class Coming:
             return None
         if recorded.rng is not None and not (drawn and recorded.rng.jump(*drawn)):
             return None
+        if not self.failures.is_taken:
+            self.failures.take()
         self.taken += 1
         self._made.popleft()
         handles = [wrap(node) for node in nodes]
@@ -190,8 +194,12 @@ class _Work:
         # Each iteration has its own context, so reading its results does not wait for the next one.
         context = EvalContext(thread_pool=like.thread_pool, cuda_stream=like._stream)
         coming = Coming(self.recording, outputs)
-        with context, EvalMode.deferred:
-            coming.make_calls(self.shadows)
+        this_thread.failures = coming.failures
+        try:
+            with context, EvalMode.deferred:
+                coming.make_calls(self.shadows)
+        finally:
+            this_thread.failures = None
         nodes = coming.results()
         # Export even if the caller already waits: it would have to make the same tensors.
         export = partial(_export, [*nodes_of(outputs), *nodes])

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..codecs.on_error import FailuresAhead
 from ..core.errors import user_site
 from ..fusion.graph.node import Node
 from ..fusion.graph.sites import Site
 from ..kernels.ir.dtypes import DType
+from ..runtime import context as contexts
 from ..runtime.context import EvalContext, EvalMode, is_current
 from ..runtime.device import Device
 from ..runtime.rng import RNG, get_default_rng
@@ -36,6 +38,7 @@ WORTHWHILE_BYTES = 1 << 20
 class _ThisThread(threading.local):
     loop: Loop | None = None  # the loop that follows the calls of this thread
     site: Site | None = None  # the caller's line for the call that this thread makes in advance
+    failures: FailuresAhead | None = None  # of the iteration that this thread makes in advance
 
 
 this_thread = _ThisThread()
@@ -222,10 +225,11 @@ class Recording:
     exported: set[Ref] = field(default_factory=set)  # values read as torch tensors
     is_repeatable: bool = True
     is_worthwhile: bool = False
+    settings: int = field(default_factory=lambda: contexts.settings)
 
     def fits_here(self) -> bool:
         """Whether the current context and eval mode are those of the recording."""
-        return is_current(self.context, self.mode)
+        return is_current(self.context, self.mode) and self.settings == contexts.settings
 
     def add(self, call: Call, result: Any, iteration: Iteration) -> None:
         """Record a call that has been made, unless it cannot be repeated."""

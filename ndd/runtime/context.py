@@ -57,6 +57,16 @@ def set_merging(merges: bool) -> None:
     _local.merges = merges
 
 
+# Changes whenever a setting changes that decides what calls give, such as a limit.
+settings = 0
+
+
+def setting_changed() -> None:
+    """Note that a setting has changed: nothing that was made in advance may be given any more."""
+    global settings
+    settings += 1
+
+
 def is_current(context: EvalContext, mode: EvalMode) -> bool:
     """Whether this thread is in this context and mode, and its calls do not merge with others."""
     here = _local

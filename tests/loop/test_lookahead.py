@@ -388,3 +388,37 @@ def test_the_process_ends_while_its_first_batch_is_made(tmp_path: Path) -> None:
         )
         _, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (0, "")
+
+
+def test_a_limit_that_is_lowered_in_the_middle_of_an_epoch(pictures: list[str]) -> None:
+    """Batches that were made in advance do not escape it."""
+    reader = ndd.readers.File(files=pictures)
+    before = ndd.decoders.get_max_pixels()
+    with pytest.raises(ValueError, match="pixels"):
+        try:
+            for number, (jpegs, _) in enumerate(reader.next_epoch(SIZE)):
+                ndd.resize(ndd.decoders.image(jpegs), size=[9, 8]).evaluate()
+                if number == 3:
+                    time.sleep(0.3)  # the next batches are made meanwhile
+                    ndd.decoders.set_max_pixels(100)
+                assert number < 4, "a batch was given that was decoded before"
+        finally:
+            ndd.decoders.set_max_pixels(before)
+
+
+def test_failures_of_batches_that_nobody_asks_for_are_not_reported(tmp_path: Path) -> None:
+    data = encoded(".jpg", photo(40, 50))
+    files = [tmp_path / f"{k:02d}.jpg" for k in range(12)]
+    for k, file in enumerate(files):
+        file.write_bytes(b"no picture" if k >= 8 else data)
+    reader = ndd.readers.File(files=[str(f) for f in files])
+    ndd.decoders.errors.clear()
+    for number, (jpegs, _) in enumerate(reader.next_epoch(2, prefetch=2)):
+        ndd.resize(ndd.decoders.image(jpegs, on_error="fill"), size=[9, 8]).evaluate()
+        if number == 3:
+            time.sleep(0.3)  # the fifth batch, where the files are broken, is made meanwhile
+            assert not ndd.decoders.errors
+        if number == 4:
+            break
+    assert [Path(e.file).name for e in ndd.decoders.errors] == ["08.jpg", "09.jpg"]
+    ndd.decoders.errors.clear()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...kernels.common import background, forks
+from ...runtime.context import setting_changed
 
 # A damaged header may claim more pixels than any memory holds. 2**28 is 16384×16384.
 _max_pixels = int(os.environ.get("NDD_MAX_PIXELS", 1 << 28))
@@ -28,6 +29,7 @@ def set_max_pixels(pixels: int) -> None:
     if not isinstance(pixels, (int, np.integer)) or isinstance(pixels, bool) or pixels < 1:
         raise ValueError(f"set_max_pixels: a positive integer is needed, got {pixels!r}")
     _max_pixels = int(pixels)
+    setting_changed()
 
 
 _importing = forks.foreign_lock()

@@ -28,6 +28,7 @@ from ...kernels.gpu.env import simulating
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIImageType, DType
+from ...loop.calls import this_thread
 from ...runtime.rng import draw_of
 from ..geometry.window import CROP_ROUNDINGS, OLD_DOC, POSITION_DOC, ROUNDING_DOC, crop_bounds
 from ..random.crop import (
@@ -153,6 +154,7 @@ class Decoding:
         self.options = options
         self.sources = sources_of(x)
         self.failures: dict[int, SampleError] = {}
+        self.ahead = this_thread.failures  # set if the call is made in advance
         self.headers = self._read_headers()
         colour = options.output_type.name
         natives = self.headers.dtypes()
@@ -178,7 +180,11 @@ class Decoding:
         return headers
 
     def _failed(self, sample: int, error: ValueError) -> None:
-        self.failures[sample] = errors.add(self.sources[sample], sample, error)
+        place = self.sources[sample], sample
+        ahead = self.ahead
+        self.failures[sample] = (
+            errors.add(*place, error) if ahead is None else ahead.add(errors, *place, error)
+        )
 
     @property
     def extents(self) -> Array:
