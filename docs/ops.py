@@ -31,7 +31,10 @@ FAMILIES = {
         "Crop, flip, pad, paste",
         "geometry.crops geometry.paste geometry.crop_mirror_normalize random.roi_crop",
     ),
-    "filters": ("Blur and filters", "filters.blur filters.laplacian filters.correlate"),
+    "filters": (
+        "Blur and filters",
+        "filters.blur filters.laplacian filters.correlate filters.debayer",
+    ),
     "reductions": ("Reductions", "reduce.axis_reductions reduce.normalize"),
     "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
     "random": ("Random numbers and noise", "random.draws random.noises"),

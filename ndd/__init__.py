@@ -48,6 +48,7 @@ from .kernels.ir.dtypes import bool_ as bool
 from .ops.boxes.bounding_boxes import bb_flip, bbox_paste, bbox_rotate
 from .ops.filters.blur import gaussian_blur
 from .ops.filters.correlate import filter
+from .ops.filters.debayer import debayer
 from .ops.filters.laplacian import laplacian
 from .ops.geometry.crop_mirror_normalize import crop_mirror_normalize, erase
 from .ops.geometry.crops import crop, flip, pad, slice, transpose
@@ -164,6 +165,7 @@ __all__ = [
     "copy",
     "crop",
     "crop_mirror_normalize",
+    "debayer",
     "decoders",
     "device",
     "dtype",
