@@ -39,7 +39,10 @@ FAMILIES = {
     "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
     "random": ("Random numbers and noise", "random.draws random.noises"),
     "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),
-    "shapes": ("Types, shapes, creation", "pointwise.conversion shape.creation shape.reshape"),
+    "shapes": (
+        "Types, shapes, creation",
+        "pointwise.conversion shape.creation shape.reshape shape.sequence_axis",
+    ),
 }
 KINDS = {
     "data": "input",

@@ -86,6 +86,7 @@ from .ops.shape.creation import (
     zeros_like,
 )
 from .ops.shape.reshape import cat, expand_dims, reinterpret, reshape, squeeze, stack
+from .ops.shape.sequence_axis import per_frame
 from .readers.external_source import ExternalSource
 from .runtime.context import (
     EvalContext,
@@ -212,6 +213,7 @@ __all__ = [
     "pad",
     "paste",
     "peek_image_shape",
+    "per_frame",
     "permute_batch",
     "profile",
     "random",

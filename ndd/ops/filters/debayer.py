@@ -290,7 +290,8 @@ def _channel(colours: list[Expr], dtype: DType) -> Expr:
 
 
 @op.graph(
-    layouts="HW HWC FHW FHWC", rejects="bool i8 i16 u32 i32 u64 i64 f16 bf16 f32 f64",
+    layouts="HW HWC FHW FHWC", by_frame=True,
+    rejects="bool i8 i16 u32 i32 u64 i64 f16 bf16 f32 f64",
     sample=_IMAGE + "ndd.debayer(raw, blue_position=[0, 1]).shape\n=(48, 64, 3)",
 )  # fmt: skip
 def debayer(
@@ -301,7 +302,7 @@ def debayer(
     ),
     blue_position=geometry(
         int, REQUIRED, "Row and column of blue in the tile of 2 × 2 sensors that begins in the "
-        "second row and the second column: 0 or 1 each.", vector=True,
+        "second row and the second column: 0 or 1 each.", vector=True, per_frame=True,
     ),
 ):  # fmt: skip
     """Compute the colours of a raw image, whose sensors each see red, green or blue.
