@@ -16,6 +16,7 @@ from ...core.schema import REQUIRED, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
+from ...kernels.common.memo import memoized
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
@@ -320,7 +321,7 @@ def debayer(
     x = _one_channel(x)
     _check_even(x)
     blue = rows_node(_checked_blue(blue_position), x, dt.int32)
-    rows = np.pad(x.shapes.rows, ((0, 0), (0, 1)), constant_values=chosen.channels)
+    rows = np.insert(x.shapes.rows, x.rank, chosen.channels, axis=1)
     axes = x.rank - 2, x.rank - 1
     plane, layout = tuple(range(x.rank)), f"{x.layout}C"
     whole = build.pointwise(
@@ -346,17 +347,26 @@ def _inner(x: Node, blue: Node, rows: Array, algorithm: Algorithm) -> Node:
     if algorithm is ALGORITHMS["vng_ocv"]:
         is_small = rows[:, axes].min(axis=1, keepdims=True) < VNG_MIN_EXTENT
         size[:, axes] = np.where(is_small, 0, size[:, axes])
-    offsets = [(j, i) for j in range(-reach, reach + 1) for i in range(-reach, reach + 1)]
-    taps = []
-    for offset in offsets:
-        start = np.zeros_like(x.shapes.rows)
-        start[:, axes] = np.add(offset, reach)
-        taps.append(build.window("debayer", x, axes, start, size[:, :-1], x.batch))
-    places = [(), *[tuple(range(x.rank))] * len(taps)]
-    key = (algorithm, tuple(offsets), axes)
+    offsets, starts = _taps(reach, x.rank)
+    plane, shapes = tuple(range(x.rank)), Shapes(np.ascontiguousarray(size[:, :-1]))
+    taps = [
+        build.view("debayer", x, plane, shapes, x.layout, start, moved=axes, batch=x.batch)
+        for start in starts
+    ]
+    places = [(), *[plane] * len(taps)]
+    key = (algorithm, offsets, axes)
     return build.pointwise(
         "debayer", _inside, [blue, *taps], places, Shapes(size), f"{x.layout}C", key, x.batch
     )  # fmt: skip
+
+
+@memoized(16)
+def _taps(reach: int, rank: int) -> tuple[tuple[tuple[int, int], ...], list[Array]]:
+    """The offsets of all neighbours, and where the view of each begins in the input."""
+    around = range(-reach, reach + 1)
+    offsets = tuple((y, x) for y in around for x in around)
+    starts = [np.array([[0] * (rank - 2) + [y + reach, x + reach]]) for y, x in offsets]
+    return offsets, starts
 
 
 def _one_channel(x: Node) -> Node:
