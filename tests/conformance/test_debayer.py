@@ -9,7 +9,7 @@ import ndd
 from ndd.ops.filters.debayer import ALGORITHMS
 from tests.helpers import arrays
 
-from .modes import error_everywhere, same_everywhere
+from .modes import error_everywhere, same_everywhere, same_on_the_gpu
 from .oracle import check, oracle_call, per_sample
 
 POSITIONS = [[0, 0], [0, 1], [1, 0], [1, 1]]
@@ -168,12 +168,8 @@ def test_same_bits_in_all_modes(program):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("program", PROGRAMS, ids=NAMES)
-def test_same_bits_on_the_gpu(program, monkeypatch):
-    monkeypatch.setenv("NDD_GPU", "simulate")
-    on_cpu = program(ndd.batch(IMAGES, layout="HW"))
-    on_gpu = program(ndd.batch(IMAGES, layout="HW").gpu()).cpu()
-    for a, b in zip(arrays(on_cpu), arrays(on_gpu), strict=True):
-        assert a.tobytes() == b.tobytes()
+def test_same_bits_on_the_gpu(program):
+    same_on_the_gpu(program, IMAGES, "HW")
 
 
 def test_work_after_it_is_in_the_same_kernel():

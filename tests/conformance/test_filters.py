@@ -10,7 +10,7 @@ from ndd.kernels.cpu import runtime as cpu_runtime
 from ndd.kernels.ir.windows import BORDERS
 from tests.helpers import arrays, samples
 
-from .modes import error_everywhere, same_everywhere
+from .modes import error_everywhere, same_everywhere, same_on_the_gpu
 from .oracle import MAX_OFF, RTOL, _differences, _record, ndd_call, oracle_call, per_sample
 
 SHAPES = [(31, 37, 3), (1, 1, 3), (8, 5, 3), (1, 20, 3), (2, 3, 3)]
@@ -379,12 +379,8 @@ def test_same_bits_in_all_modes(program, layout):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_same_bits_on_the_gpu(program, monkeypatch):
-    monkeypatch.setenv("NDD_GPU", "simulate")
-    on_cpu = program(ndd.batch(IMAGES, layout="HWC"))
-    on_gpu = program(ndd.batch(IMAGES, layout="HWC").gpu()).cpu()
-    for a, b in zip(arrays(on_cpu), arrays(on_gpu), strict=True):
-        assert a.tobytes() == b.tobytes()
+def test_same_bits_on_the_gpu(program):
+    same_on_the_gpu(program, IMAGES, "HWC")
 
 
 def test_work_around_a_blur_is_one_kernel():

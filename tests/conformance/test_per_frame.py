@@ -8,7 +8,7 @@ import pytest
 import ndd
 from tests.helpers import arrays, samples
 
-from .modes import error_everywhere, same_everywhere
+from .modes import error_everywhere, same_everywhere, same_on_the_gpu
 from .oracle import check, check_program
 
 SHAPES = [(3, 9, 11, 3), (1, 4, 5, 3), (2, 12, 7, 3)]
@@ -203,12 +203,8 @@ def test_same_bits_in_all_modes(program):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_same_bits_on_the_gpu(program, monkeypatch):
-    monkeypatch.setenv("NDD_GPU", "simulate")
-    on_cpu = program(ndd.batch(VIDEOS, layout="FHWC"))
-    on_gpu = program(ndd.batch(VIDEOS, layout="FHWC").gpu()).cpu()
-    for a, b in zip(arrays(on_cpu), arrays(on_gpu), strict=True):
-        assert a.tobytes() == b.tobytes()
+def test_same_bits_on_the_gpu(program):
+    same_on_the_gpu(program, VIDEOS, "FHWC")
 
 
 def test_each_frame_equals_the_frame_alone():
