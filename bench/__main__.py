@@ -20,6 +20,7 @@ from docs import bench as table
 from . import (
     calls,
     constants,
+    debayer,
     harness,
     loops,
     morphology,
@@ -47,6 +48,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "pointwise": lambda settings: pointwise.main(settings.rounds),
     "resample": lambda settings: resample.main(settings.rounds),
     "morphology": lambda settings: morphology.main(settings.rounds),
+    "debayer": lambda settings: debayer.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")

@@ -5,6 +5,7 @@ Every kind defines its own builders; this module only collects them.
 
 from __future__ import annotations
 
+from ..kinds.frames import frames, sequences
 from ..kinds.merge import merge
 from ..kinds.neighbourhood import neighbourhood
 from ..kinds.opaque import alias, choose, decode, host, transfer
@@ -25,8 +26,7 @@ from ..kinds.view import (
 )
 
 __all__ = [
-    "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "flip", "host",
-    "index_axes", "merge", "neighbourhood", "part", "permute", "pointwise", "pool", "ranking",
-    "reduce", "relabel", "resample",
-    "transfer", "view", "window",
+    "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "flip", "frames",
+    "host", "index_axes", "merge", "neighbourhood", "part", "permute", "pointwise", "pool",
+    "ranking", "reduce", "relabel", "resample", "sequences", "transfer", "view", "window",
 ]  # fmt: skip

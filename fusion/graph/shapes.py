@@ -16,11 +16,12 @@ class Shapes:
 
     __slots__ = (
         "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
-        "count", "rank", "rows",
+        "count", "rank", "rows", "runs",
     )  # fmt: skip
 
-    def __init__(self, rows: Array) -> None:
+    def __init__(self, rows: Array, runs: Array | None = None) -> None:
         self.rows = rows
+        self.runs = runs  # lengths of runs of samples without gaps between them
         self.count: int = rows.shape[0]
         self.rank: int = rows.shape[1]
         self._extents: dict[int, int | None] = {}
@@ -79,14 +80,21 @@ class Shapes:
     def packed(self, itemsize: int) -> tuple[Array, int, bool]:
         """(offsets, total bytes, dense) of samples that lie one after the other in new memory.
 
-        Samples of equal shape have no gaps between them; ragged samples are aligned.
+        Samples of equal shape have no gaps between them; ragged samples (or runs) are aligned.
         """
         found = self._packed.get(itemsize)
         if found is None:
             sizes = self.volumes * itemsize
             dense = self.uniform
-            if not dense:
+            if dense:
+                pass
+            elif self.runs is None:
                 sizes = -(-sizes // SAMPLE_ALIGNMENT) * SAMPLE_ALIGNMENT
+            else:
+                sizes = sizes.copy()
+                ends = np.cumsum(self.runs)
+                totals = np.add.reduceat(sizes, ends - self.runs)
+                sizes[ends - 1] += -totals % SAMPLE_ALIGNMENT
             ends = np.cumsum(sizes)
             found = self._packed[itemsize] = (
                 ends - sizes,

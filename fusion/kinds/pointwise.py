@@ -200,9 +200,9 @@ def broadcast_to(op: str, x: Node, shapes: Shapes, layout: str | None, batch: bo
     return pointwise(op, _copy, [x], [axes], shapes, layout, batch=batch)
 
 
-def copy(op: str, x: Node, layout: str | None = None) -> Node:
-    """A copy of `x` in memory of its own."""
-    return pointwise(op, _copy, [x], [tuple(range(x.rank))], x.shapes, layout or x.layout)
+def copy(op: str, x: Node, layout: str | None = None, shapes: Shapes | None = None) -> Node:
+    """A copy of `x` in memory of its own, which is arranged as `shapes` (equal to its own) says."""
+    return pointwise(op, _copy, [x], [tuple(range(x.rank))], shapes or x.shapes, layout or x.layout)
 
 
 def _copy(x: Expr) -> Expr:

@@ -23,6 +23,7 @@ VOLUMES = [_rng.integers(0, 256, (d, 5, 4, 2), dtype=np.uint8) for d in (4, 3, 1
 BOXES = [_rng.uniform(0, 0.5, (n, 4)).astype(np.float32) for n in (3, 5, 1)]
 MAPS = [_rng.uniform(0, 5, (6, 7)).astype(np.float32) for _ in range(2)]
 LONG = [_rng.normal(1, 2, (h, w)).astype(np.float32) for h, w in ((71, 90), (3, 2100), (1, 1))]
+RAW = [_rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((8, 10), (12, 8), (2, 4))]
 PER_SAMPLE = [0.5, 1.5, -0.25]
 
 
@@ -98,6 +99,9 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "erode in a chain": images(lambda x: ndd.crop_mirror_normalize(
         ndd.experimental.erode(ndd.brightness(x, brightness=1.5), mask_size=_masks()),
         mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
+    **{f"debayer {name}": (RAW, "HW", lambda x, name=name: ndd.debayer(
+        x, blue_position=ndd.batch([[0, 1], [1, 1], [0, 0]]), algorithm=name))
+       for name in ("bilinear_ocv", "edgeaware_ocv", "vng_ocv", "gray_ocv", "default_npp")},
     "transpose": images(lambda x: ndd.transpose(x, perm=[2, 0, 1])),
     "cat": images(lambda x: ndd.cat(x, ndd.flip(x), x, axis=1)),
     "stack": images(lambda x: ndd.stack(x, x, axis=0)),
