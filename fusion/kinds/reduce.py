@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from ..plan.lowering import Lowering
     from ..run.binder import Binder, Number
 
-# A CPU kernel sums integers in lanes of 32 bits; the sum of this many 16-bit values fits into one.
-NARROW_VALUES = 1 << 15
-
 
 class Numbers(NamedTuple):
     """The numbers per sample that a reduction needs."""
@@ -144,8 +141,6 @@ class Reduce(Kind):
         for k in range(len(self.axes)):
             rows[:, place["run_n", k]] = extents[:, k]
         lanes = lane_count(values) if numbers.lanes is None else numbers.lanes
-        if not self.acc.is_float:
-            lanes = np.maximum(lanes, -(-values // NARROW_VALUES)) if core.channels else lanes
         rows[:, place["run_lanes",]] = lanes
         rows[:, place["run_divisor",]] = 1 if numbers.divisors is None else numbers.divisors
         step, at = binder.numbers(terms[0]) if terms else (0, 0)

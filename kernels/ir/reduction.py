@@ -50,6 +50,21 @@ def folded_count(lanes: Array) -> Array:
     return left
 
 
+def bits_of(e: Expr) -> int:
+    """How many bits an integer value needs, as far as casts and products tell."""
+    bits = e.dtype.bits
+    if e.op == "mul":
+        a, b = map(bits_of, e.args)
+        return min(a + b, bits)
+    if e.op != "cast" or e.args[0].dtype.is_float:
+        return bits
+    is_signed = DType.Kind.signed
+    source, to = e.args[0].dtype.kind, e.dtype.kind
+    if source is to or to is is_signed:  # a value that is not negative gets a bit for the sign
+        return min(bits_of(e.args[0]) + (source is not to), bits)
+    return bits if source is is_signed else min(bits_of(e.args[0]), bits)
+
+
 @dataclass(frozen=True)
 class Reduction(Core):
     """Combines `value`, which may be an integer narrower than `acc`, to a result of type `acc`."""

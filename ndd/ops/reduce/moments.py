@@ -70,12 +70,10 @@ def kept_of(x: Node, axes: Sequence[int]) -> tuple[tuple[int, ...], str | None]:
 
 def squared(x: Expr) -> Expr:
     """The square of `x`: an exact integer for up to 16 bits, else a float64."""
-    if x.dtype.is_float or x.dtype.bits > 16:
+    if not is_short(x.dtype):
         wide = dt.float64
-    elif x.dtype.kind is DType.Kind.signed:
-        wide = dt.int16 if x.dtype.bits == 8 else dt.int32
     else:
-        wide = dt.uint16 if x.dtype.bits <= 8 else dt.uint32
+        wide = dt.int32 if x.dtype.kind is DType.Kind.signed else dt.uint32
     x = ex.cast(x, wide)
     return x * x
 
