@@ -10,12 +10,10 @@ import numpy as np
 from ...kernels.common import trace
 from ...kernels.ir.spec import KernelSpec
 from ..graph.node import Node
-from ..graph.shapes import Array
+from ..graph.shapes import Array, Number
 from ..graph.storage import Storage, address_of
 from ..kinds.base import Term, Terms
 from ..plan.lowering import Recipe, WindowRecipe
-
-Number = int | Array  # one for all samples, or one per sample
 
 
 class FlatColumns(NamedTuple):
@@ -72,6 +70,8 @@ class Binder:
         self.constant = constant  # (host array, device) → address of its permanent copy there
         self.values = values  # values that are in memory so far, by position
         self._numbers: dict[Term, tuple[Number, Number]] = {}
+        # Strides of the loads of the table that is being filled, by slot and axis.
+        self.strides: dict[tuple[int, int], Number] = {}
         self.run = next(trace.runs)
 
     def table(self, spec: KernelSpec, recipe: Recipe, width: int | None = None) -> Array:
@@ -86,7 +86,8 @@ class Binder:
             FlatColumns.of(spec, recipe).fill(rows, root.shapes.volumes, self.values)
             return rows
         for a in spec.loop_axes:
-            rows[:, place["n", a]] = root.shapes.rows[:, a]
+            rows[:, place["n", a]] = root.shapes.along(a)
+        self.strides.clear()
         for kind, accesses, operands in (
             ("out", spec.stores, recipe.stores),
             ("in", spec.loads, recipe.loads),
@@ -117,10 +118,11 @@ class Binder:
         offset: Number = k
         for kind, position, d in path:
             if kind == "broadcast":
-                moves = (self.nodes[position].shapes.rows[:, d] != 1).astype(np.int64)
+                moves = self.nodes[position].shapes.along(d) != 1
+                moves = int(moves) if isinstance(moves, bool) else moves.astype(np.int64)
                 step, offset = step * moves, offset * moves
             elif kind == "extent":
-                offset = self.nodes[position].shapes.rows[:, d]
+                offset = self.nodes[position].shapes.along(d)
             else:
                 node = self.nodes[position]
                 steps, offsets = node.definition.kind.move(node, d)
@@ -129,11 +131,6 @@ class Binder:
                 offset = offset + offsets
         self._numbers[term] = (step, offset)
         return step, offset
-
-    def _addresses(self, position: int) -> Array:
-        storage = self.values[position]
-        assert storage is not None
-        return storage.addresses
 
     def _operand(
         self,
@@ -147,27 +144,33 @@ class Binder:
     ) -> None:
         node, storage = self.nodes[position], self.values[position]
         assert storage is not None
-        strides = storage.strides
-        if strides is None:
-            strides = node.shapes.strides
+        shapes, given = node.shapes, storage.strides
         first: Number = 0
+        reach: Number = 0
         by_axis: dict[int, Number] = {}
         for d, term in enumerate(terms):
             step, offset = self.numbers(term)
             axis = term[0]
+            stride = shapes.stride(d) if given is None else given[:, d]
+            reach = reach + abs(stride) * shapes.along(d)
             if axis is not None and (f"{kind}_stride", k, axis) in place:
-                by_axis[axis] = by_axis.get(axis, 0) + strides[:, d] * step
+                by_axis[axis] = by_axis.get(axis, 0) + stride * step
             if not (isinstance(offset, int) and offset == 0):
-                first = first + strides[:, d] * offset
+                first = first + stride * offset
         for axis, stride in by_axis.items():
             rows[:, place[f"{kind}_stride", k, axis]] = stride
+            if kind == "in":
+                self.strides[k, axis] = stride
         if (f"{kind}_reach", k) in place:
-            rows[:, place[f"{kind}_reach", k]] = (abs(strides) * node.shapes.rows).sum(axis=1)
+            rows[:, place[f"{kind}_reach", k]] = reach
+        addresses = storage.addresses
         if guarded:
-            rows[:, place[kind, k]] = self._addresses(position)
+            rows[:, place[kind, k]] = addresses
             rows[:, place[f"{kind}_first", k]] = first
+        elif isinstance(first, int) and first == 0:
+            rows[:, place[kind, k]] = addresses
         else:
-            rows[:, place[kind, k]] = self._addresses(position) + first * node.dtype.bytes
+            rows[:, place[kind, k]] = addresses + first * node.dtype.bytes
 
     def _bounds(self, window: WindowRecipe, count: int) -> dict[int, tuple[Array, Array]]:
         """Per output axis, the half-open range in which all tests hold."""

@@ -21,6 +21,8 @@ from ...kernels.ir.expr import Expr
 from .moments import (
     as_type,
     chosen_axes,
+    exact_mean,
+    is_short,
     kept_of,
     mean_type,
     pixelwise,
@@ -48,8 +50,11 @@ def _reduced(
     whole = x
     if not x.rank:
         x, axes = build.add_axes(name, x, [0], None), [0]
-    y = build.reduce(name, x, axes, combine, acc, layout, divisors)
-    y = pixelwise(name, finish, y, key=(dtype,))
+    if divisors is not None and is_short(x.dtype):
+        y = exact_mean(name, x, axes, layout, divisors, finish, dtype, is_guarded=False)
+    else:
+        y = build.reduce(name, x, axes, combine, acc, layout, divisors)
+        y = pixelwise(name, finish, y, key=(dtype,))
     return _with_dims(name, whole, y, axes) if keep and len(kept) < whole.rank else y
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -87,6 +87,26 @@ def total(op: str, x: Node, axes: Sequence[int], acc: DType, layout: str | None,
     """The sum of each sample, or of all samples together if `pooled`."""
     made = build.reduce(op, x, axes, "add", acc, layout)
     return build.reduce(op, build.pool(op, made), [0], "add", acc, layout) if pooled else made
+
+
+def exact_mean(
+    op: str, x: Node, axes: Sequence[int], layout: str | None, counts: Array,
+    finish: Callable[[Expr, DType], Expr], dtype: DType, is_guarded: bool, pooled: bool = False,
+) -> Node:  # fmt: skip
+    """The mean of short integers after `finish`. A guarded mean of no values is 0.
+
+    It divides the same sum that `variance_around` needs, so values are added up only once.
+    """
+    sums = total(op, x, axes, total_type(x.dtype), layout, pooled)
+    more = numbers_beside(counts, x), ()
+    return pixelwise(op, _quotient, sums, more, key=(finish, dtype, is_guarded))
+
+
+def _quotient(
+    total: Expr, n: Expr, finish: Callable[[Expr, DType], Expr], dtype: DType, is_guarded: bool
+) -> Expr:
+    mean = ex.cast(total, dt.float64) / ex.cast(n, dt.float64)
+    return finish(ex.select(n > 0, mean, 0.0) if is_guarded else mean, dtype)
 
 
 def numbers_beside(values: Array, x: Node) -> Node:
