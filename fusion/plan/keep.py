@@ -215,14 +215,21 @@ def _costs(draft: Draft) -> list[int]:
 
 def keep_all_but_one_core(draft: Draft) -> None:
     """Store all but the last core where several meet, because a kernel has room for only one."""
-    carried: list[bool] = []
+    carried: list[int | None] = []  # the core in the kernel that would compute each value
     for p, inputs in enumerate(draft.inputs):
         kind = draft.kind(p)
         own = kind is not None and kind.has_core
-        found = [i for i in dict.fromkeys(inputs) if carried[i] and i not in draft.keep]
-        for i in found[:-1] if not own else found:
-            draft.keep[i] = "a kernel computes one resample, filter or reduction"
-        carried.append(own or bool(found))
+        met: dict[int, list[int]] = {}  # core → inputs that carry it
+        for i in dict.fromkeys(inputs):
+            core = carried[i]
+            if core is not None and i not in draft.keep:
+                met.setdefault(core, []).append(i)
+        last = p if own else next(reversed(met), None)
+        for core, through in met.items():
+            if core != last:
+                held = through[0] if len(through) == 1 else core
+                draft.keep[held] = "a kernel computes one resample, filter or reduction"
+        carried.append(last)
 
 
 def keep_long_chains(draft: Draft) -> None:

@@ -54,7 +54,8 @@ def _reduced(
         y = exact_mean(name, x, axes, layout, divisors, finish, dtype, is_guarded=False)
     else:
         y = build.reduce(name, x, axes, combine, acc, layout, divisors)
-        y = pixelwise(name, finish, y, key=(dtype,))
+        if y.dtype is not dtype or finish is _root:
+            y = pixelwise(name, finish, y, key=(dtype,))
     return _with_dims(name, whole, y, axes) if keep and len(kept) < whole.rank else y
 
 
