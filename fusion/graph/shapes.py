@@ -19,7 +19,7 @@ class Shapes:
     """Shapes of all samples as one int64 array [samples, rank]; derived values are cached."""
 
     __slots__ = (
-        "_extents", "_kept", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
+        "_extents", "_facts", "_kept", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
         "count", "rank", "rows",
     )  # fmt: skip
 
@@ -28,6 +28,7 @@ class Shapes:
         self.count: int = rows.shape[0]
         self.rank: int = rows.shape[1]
         self._extents: dict[int, int | None] = {}
+        self._facts: tuple[int, ...] | None = None
         self._kept: dict[tuple[int, ...], Shapes] = {}
         self._packed: dict[int, tuple[Array, int, bool]] = {}
         self._tuples: list[tuple[int, ...]] | None = None
@@ -51,6 +52,14 @@ class Shapes:
             rows = self.rows
             self._uniform = len(rows) <= 1 or bool((rows == rows[0]).all())
         return self._uniform
+
+    @property
+    def facts(self) -> tuple[int, ...]:
+        """Samples, then extents: all there is to know about uniform shapes; () if they differ."""
+        if self._facts is None:
+            known = self.uniform and self.count > 0
+            self._facts = (self.count, *self.rows[0].tolist()) if known else ()
+        return self._facts
 
     @property
     def volumes(self) -> Array:

@@ -151,6 +151,11 @@ class Kind:
         """Fill the columns of the kernel's core; `terms` is where its value is requested."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
 
+    @property
+    def is_bound_by_shapes(self) -> bool:
+        """Whether `bind` depends on nothing but the shapes of the node and of its inputs."""
+        return False
+
     def region(
         self, binder: Binder, root: Node, position: int, terms: Terms, k: int
     ) -> tuple[Number, Number]:

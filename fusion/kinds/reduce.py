@@ -37,7 +37,7 @@ class Numbers(NamedTuple):
     """The numbers per sample that a reduction needs."""
 
     lanes: Array | None = None  # extents of the axis of lanes, if the result has one
-    divisors: Array | None = None  # what the sum is divided by, if the result is a mean
+    divisors: Number | None = None  # what the sum is divided by, if the result is a mean
 
 
 NO_NUMBERS = Numbers()  # shared, because equal nodes are merged only if params are identical
@@ -144,6 +144,10 @@ class Reduce(Kind):
         step, at = binder.numbers(terms[0]) if terms else (0, 0)
         rows[:, place["lane_step",]], rows[:, place["lane_at",]] = step, at
 
+    @property
+    def is_bound_by_shapes(self) -> bool:
+        return not self.is_mean and self.lane_axis is None
+
     def region(
         self, binder: Binder, root: Node, position: int, terms: Terms, k: int
     ) -> tuple[Number, Number]:
@@ -204,11 +208,11 @@ def pool(op: str, x: Node) -> Node:
 
 def reduce(
     op: str, x: Node, axes: Sequence[int], combine: str, acc: DType, layout: str | None,
-    divisors: Array | None = None, is_guarded: bool = False,
+    divisors: Number | None = None, is_guarded: bool = False,
 ) -> Node:  # fmt: skip
     """Combine the values of `x` along `axes` (at least one) to a value of type `acc`.
 
-    With `divisors` (one, or one per sample) the result is a mean, as float64.
+    With `divisors` the result is a mean, as float64.
     """
     axes = sorted(axes)
     if static_channels(x) is not None and axes == [static_channels(x)[0]]:  # type: ignore[index]
@@ -244,13 +248,14 @@ def _in_lanes(
 
 def _of_channels(
     op: str, x: Node, axis: int, combine: str, acc: DType, layout: str | None,
-    divisors: Array | None, is_guarded: bool,
+    divisors: Number | None, is_guarded: bool,
 ) -> Node:  # fmt: skip
     """Combine the channels of each pixel by an expression, because they are few."""
     rows = x.shapes.rows.copy()
     count, rows[:, axis] = int(rows[0, axis]), 1
     # All samples have the same number of channels, so they have the same divisor, too.
-    divisor = None if divisors is None else int(divisors[0])
+    assert divisors is None or isinstance(divisors, int), divisors
+    divisor = divisors
     key = (axis, count, combine, acc, divisor, is_guarded)
     whole = [tuple(range(x.rank))]
     made = pointwise(op, _channels_combined, [x], whole, Shapes(rows), None, key, x.batch)

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...kernels.common import trace
+from ...kernels.common.memo import Memo
 from ...kernels.ir.spec import KernelSpec
 from ..graph.node import Node
 from ..graph.shapes import Array, Number
 from ..graph.storage import Storage, address_of
 from ..kinds.base import Term, Terms
 from ..plan.lowering import Recipe, WindowRecipe
+from ..plan.steps import KernelStep
 
 
 class FlatColumns(NamedTuple):
@@ -36,6 +38,44 @@ class FlatColumns(NamedTuple):
         for operands in self:
             for column, position in operands:
                 rows[:, column] = values[position].addresses  # type: ignore[union-attr]
+
+
+class Template(NamedTuple):
+    """A table of a uniform batch without the addresses of its operands."""
+
+    rows: Array
+    operands: tuple[tuple[int, int], ...]  # (column, position in the program)
+    room: int  # bytes of scratch memory that the kernel needs
+
+    def filled(self, values: list[Storage | None]) -> Array:
+        """The table for these operands."""
+        rows = self.rows.copy()
+        for column, position in self.operands:
+            rows[:, column] += values[position].addresses  # type: ignore[union-attr]
+        return rows
+
+
+# Step and shapes → the template of its table. Filling a small table anew takes 20 to 40 µs, as long
+# as a core needs to read 1 MB.
+_templates: Memo[tuple[Any, ...], Template] = Memo("tables of uniform batches", 512)
+
+
+def sized_by(step: KernelStep, nodes: list[Node]) -> tuple[int, ...]:
+    """Positions whose shapes decide everything in a step's table but addresses; () if there is more
+    that decides, such as the offsets of a crop."""
+    recipe = step.recipe
+    operands = (*recipe.loads, *recipe.stores)
+    terms = [t for _, own in operands for t in own] + [*recipe.indices]
+    terms += [t for window in recipe.windows for _, t in window.tests]
+    found = {recipe.root, *(p for p, _ in operands), *(w.position for w in recipe.windows)}
+    if recipe.core is not None:
+        position, where = recipe.core
+        if not nodes[position].definition.kind.is_bound_by_shapes:
+            return ()
+        terms += where
+        found.update((position, *step.members))
+    path = [s for _, _, steps in terms for s in steps]
+    return () if any(what == "view" for what, _, _ in path) else (*found, *(p for _, p, _ in path))
 
 
 class Tables:
@@ -73,6 +113,42 @@ class Binder:
         # Strides of the loads of the table that is being filled, by slot and axis.
         self.strides: dict[tuple[int, int], Number] = {}
         self.run = next(trace.runs)
+
+    def bound(self, step: KernelStep) -> tuple[Array, int]:
+        """The table of a CPU kernel, and how many bytes of scratch memory it needs."""
+        key = self._template_key(step)
+        found = None if key is None else _templates.get(key)
+        if found is not None:
+            return found.filled(self.values), found.room
+        rows = self.table(step.spec, step.recipe, step.scratch.width)
+        room = step.scratch.divide(rows)
+        if key is not None:
+            _templates[key] = self._template(step, rows, room)
+        return rows, room
+
+    def _template_key(self, step: KernelStep) -> tuple[Any, ...] | None:
+        """What the template of a step depends on; None if its table cannot be made from one."""
+        if step.sized is None:
+            step.sized = () if step.recipe.flat else sized_by(step, self.nodes)
+        key: list[Any] = [step]
+        for p in step.sized:
+            facts, storage = self.nodes[p].shapes.facts, self.values[p]
+            if not facts or (storage is not None and storage.strides is not None):
+                return None
+            key.append(facts)
+        return tuple(key) if len(key) > 1 else None
+
+    def _template(self, step: KernelStep, rows: Array, room: int) -> Template:
+        recipe, place = step.recipe, step.spec.columns
+        operands = tuple(
+            (place[kind, k], p)
+            for kind, found in (("in", recipe.loads), ("out", recipe.stores))
+            for k, (p, _) in enumerate(found)
+        )
+        rows = rows.copy()
+        for column, p in operands:
+            rows[:, column] -= self.values[p].addresses  # type: ignore[union-attr]
+        return Template(rows, operands, room)
 
     def table(self, spec: KernelSpec, recipe: Recipe, width: int | None = None) -> Array:
         """The table of one kernel: a row per sample.

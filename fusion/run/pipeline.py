@@ -91,9 +91,9 @@ class Pipeline:
 
     def run(self, count: int) -> None:
         self._place()
-        tables = [self.binder.table(s.spec, s.recipe, s.scratch.width) for s in self.kernels]
-        rooms = [s.scratch.divide(t) for s, t in zip(self.kernels, tables, strict=True)]
-        self.room = max(rooms, default=0)
+        bound = [self.binder.bound(s) for s in self.kernels]
+        tables = [table for table, _ in bound]
+        self.room = max((room for _, room in bound), default=0)
         if self.decodes and not trace.active and self._run_native(count, tables):
             return
         works = self._works(tables)

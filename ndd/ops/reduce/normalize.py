@@ -161,10 +161,9 @@ def _check_shape(x: Node, name: str, v: Node, axes: Sequence[int]) -> None:
 
 def _mean(x: Node, axes: list[int], pooled: bool) -> Part:
     kept, layout = kept_of(x, axes)
-    counts = value_counts(x, axes)
+    counts = value_counts(x, axes, pooled)
     if pooled:
         _check_equal(x, kept)
-        counts = counts.sum(keepdims=True)
     if is_short(x.dtype):
         made = exact_mean(
             _NAME, x, axes, layout, counts, as_type, dt.float32, is_guarded=True, pooled=pooled
@@ -179,9 +178,6 @@ def _mean(x: Node, axes: list[int], pooled: bool) -> Part:
 
 def _variance(x: Node, center: Part, axes: list[int], pooled: bool, ddof: int) -> Part:
     kept, layout = kept_of(x, axes)
-    counts = value_counts(x, axes)
-    counts = counts.sum(keepdims=True) if pooled else counts
-    divisors = counts - ddof
     if not axes:  # nothing is reduced, so reduce along a new axis of extent 1
         x = build.add_axes(_NAME, x, [x.rank], None)
         axes = [x.rank - 1]
@@ -189,7 +185,7 @@ def _variance(x: Node, center: Part, axes: list[int], pooled: bool, ddof: int) -
         center = (
             (build.add_axes(_NAME, node, axes, None), tuple(range(x.rank))) if place else center
         )
-    made = variance_around(_NAME, x, center, axes, divisors, layout, True, pooled)
+    made = variance_around(_NAME, x, center, axes, ddof, layout, True, pooled)
     return made, kept
 
 
