@@ -24,6 +24,7 @@ from . import (
     loops,
     overhead,
     pointwise,
+    reductions,
     report,
     resample,
     soak,
@@ -45,6 +46,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "calls": lambda settings: calls.main(),
     "pointwise": lambda settings: pointwise.main(settings.rounds),
     "resample": lambda settings: resample.main(settings.rounds),
+    "reductions": lambda settings: reductions.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")
