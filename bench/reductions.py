@@ -1,4 +1,4 @@
-"""Reductions and `normalize` of bytes on one thread, beside the oracle and a read of the same bytes.
+"""Reductions and `normalize` of bytes, on one thread, beside the oracle and a read of the bytes.
 
 The read is NumPy's `max` of the batch: it reads each byte once, with vector instructions and almost
 no work on them. Its time is the least that a reduction can take. For `normalize`, which writes four

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-# One number for all samples, or one per sample. Python's integers are much faster than short arrays,
-# and most batches are uniform in most axes.
+# One number for all samples, or one per sample. Python's integers are much faster than short
+# arrays, and most batches are uniform in most axes.
 Number = int | Array
 SAMPLE_ALIGNMENT = 64  # alignment of ragged samples in bytes: one cache line
 

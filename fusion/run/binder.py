@@ -227,7 +227,7 @@ class Binder:
         for d, term in enumerate(terms):
             step, offset = self.numbers(term)
             axis = term[0]
-            stride = shapes.stride(d) if given is None else given[:, d]
+            stride: Any = shapes.stride(d) if given is None else given[:, d]
             reach = reach + abs(stride) * shapes.along(d)
             if axis is not None and (f"{kind}_stride", k, axis) in place:
                 by_axis[axis] = by_axis.get(axis, 0) + stride * step

@@ -18,9 +18,9 @@ from .cores import CpuCore, indented
 # Up to this many 16-bit values are summed in 32 bits: vectors hold twice as many sums as with 64
 # bits, and LLVM turns sums of squares of bytes into multiply-add instructions (46 GB/s).
 NARROW_RUN = 1 << 15
-# Integers are combined in a block of lanes that LLVM keeps in registers. 256 bytes are eight vectors
-# of 32 bytes; three channels need a multiple of three. Sums of bytes, in lanes of 16 bits: 77 GB/s,
-# as fast as they are read, and 37 GB/s in lanes of 32 bits (znver4, 600 KB in the L2 cache).
+# Integers are combined in a block of lanes that LLVM keeps in registers. 256 bytes are eight
+# vectors of 32 bytes; three channels need a multiple of three. Bytes in lanes of 16 bits are summed
+# at 77 GB/s, as fast as they are read, and in lanes of 32 bits at 37 (znver4, 600 KB in L2).
 BLOCK_BYTES = {1: 256, 2: 256, 3: 384, 4: 256}  # by the number of channels
 STACK_BYTES = 512  # of the block, the next size that `primitives` offers
 

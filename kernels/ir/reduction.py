@@ -59,11 +59,11 @@ def bits_of(e: Expr) -> int:
         return min(a + b, bits)
     if e.op != "cast" or e.args[0].dtype.is_float:
         return bits
-    is_signed = DType.Kind.signed
-    source, to = e.args[0].dtype.kind, e.dtype.kind
-    if source is to or to is is_signed:  # a value that is not negative gets a bit for the sign
-        return min(bits_of(e.args[0]) + (source is not to), bits)
-    return bits if source is is_signed else min(bits_of(e.args[0]), bits)
+    signed, source = DType.Kind.signed, e.args[0].dtype.kind
+    if source is signed and e.dtype.kind is not signed:
+        return bits  # a negative value wraps around
+    sign = e.dtype.kind is signed and source is not signed
+    return min(bits_of(e.args[0]) + sign, bits)
 
 
 @dataclass(frozen=True)

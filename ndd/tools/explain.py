@@ -54,8 +54,7 @@ class Group:
     spec: KernelSpec | None = field(default=None, repr=False)
     on_gpu: bool = False
     whole_bytes: int = 0  # of the whole pictures, if it decodes only regions
-    # The last group of the pipeline that takes each sample through all of its groups at once, if the
-    # results of this group exist only there; else None.
+    # If its result exists only while a sample goes through several groups: the last of these.
     stays_until: int | None = None
 
     @property
