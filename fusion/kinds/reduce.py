@@ -22,7 +22,7 @@ from ...kernels.ir.reduction import DIVISOR, FOLD, Reduction, folded_count, lane
 from ..graph.node import Node, static_channels
 from ..graph.shapes import Array, Number, Shapes
 from ..graph.storage import Storage
-from .base import DEAR, Kind, Reads, Term, Terms, Work, make
+from .base import DEAR, Kind, Reads, Term, Terms, Work, interned, made_of, make
 from .opaque import Opaque
 from .pointwise import pointwise
 from .view import drop_axes
@@ -225,10 +225,10 @@ def reduce(
             x, axes = _in_lanes(op, x, axes, combine, acc, folded_count(lanes))
     kept = [d for d in range(x.rank) if d not in axes]
     is_mean = divisors is not None
-    kind = Reduce(len(kept), tuple(axes), combine, acc, is_mean, is_guarded)
+    kind = interned(Reduce, len(kept), tuple(axes), combine, acc, is_mean, is_guarded)
     shapes = x.shapes.keeping(tuple(kept))
     numbers = Numbers(None, divisors) if is_mean else NO_NUMBERS
-    return make(op, kind, (x,), shapes, layout, x.batch, numbers)
+    return made_of(kind, op, (x,), shapes, layout, x.batch, numbers)
 
 
 def _in_lanes(

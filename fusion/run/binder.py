@@ -17,40 +17,53 @@ from ..kinds.base import Term, Terms
 from ..plan.lowering import Recipe, WindowRecipe
 from ..plan.steps import KernelStep
 
+# (column, position in the program) of the operands' addresses in a table.
+AddressColumns = tuple[tuple[int, int], ...]
 
-class FlatColumns(NamedTuple):
-    """(column, position in the program) of the operands' addresses in the table of a flat kernel,
-    one that runs over all elements of its operands. Column 0 is the number of elements."""
 
-    stores: tuple[tuple[int, int], ...]
-    loads: tuple[tuple[int, int], ...]
+def address_columns(spec: KernelSpec, recipe: Recipe) -> AddressColumns:
+    """The columns of the operands' addresses. The table of a flat kernel, which runs over all
+    elements of its operands, has one more: column 0, the number of elements."""
+    place = spec.columns
+    stores = [(place["out", k], p) for k, (p, _) in enumerate(recipe.stores)]
+    loads = [(place["in", k], p) for k, (p, _) in enumerate(recipe.loads)]
+    return (*stores, *loads)
 
-    @staticmethod
-    def of(spec: KernelSpec, recipe: Recipe) -> FlatColumns:
-        place = spec.columns
-        stores = tuple((place["out", k], p) for k, (p, _) in enumerate(recipe.stores))
-        loads = tuple((place["in", k], p) for k, (p, _) in enumerate(recipe.loads))
-        return FlatColumns(stores, loads)
 
-    def fill(self, rows: Array, volumes: Array, values: list[Storage | None]) -> None:
-        """Fill all columns of a table."""
-        rows[:, 0] = volumes
-        for operands in self:
-            for column, position in operands:
-                rows[:, column] = values[position].addresses  # type: ignore[union-attr]
+class FlatTable:
+    """A table of a small kernel that is filled again and again."""
+
+    __slots__ = ("_filled", "_rows", "address")
+
+    def __init__(self, width: int, count: int) -> None:
+        self._rows = np.empty((count, width), np.int64)
+        self.address = address_of(self._rows)
+        # What each column holds. Most columns keep their values from call to call, and writing one
+        # takes 0.3 µs.
+        self._filled: list[Array | None] = [None] * width
+
+    def fill(self, columns: AddressColumns, volumes: Array, values: list[Storage | None]) -> None:
+        """Fill all columns of a flat kernel."""
+        filled = self._filled
+        if filled[0] is not volumes:
+            self._rows[:, 0] = filled[0] = volumes
+        for column, position in columns:
+            addresses = values[position].addresses  # type: ignore[union-attr]
+            if filled[column] is not addresses:
+                self._rows[:, column] = filled[column] = addresses
 
 
 class Template(NamedTuple):
     """A table of a uniform batch without the addresses of its operands."""
 
     rows: Array
-    operands: tuple[tuple[int, int], ...]  # (column, position in the program)
+    columns: AddressColumns
     room: int  # bytes of scratch memory that the kernel needs
 
     def filled(self, values: list[Storage | None]) -> Array:
         """The table for these operands."""
         rows = self.rows.copy()
-        for column, position in self.operands:
+        for column, position in self.columns:
             rows[:, column] += values[position].addresses  # type: ignore[union-attr]
         return rows
 
@@ -84,16 +97,15 @@ class Tables:
     MAX_KEPT = 64
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], tuple[Array, int]] = {}
+        self._kept: dict[tuple[int, int], FlatTable] = {}
 
-    def take(self, width: int, count: int) -> tuple[Array, int]:
-        """A table with arbitrary content, and its address."""
+    def take(self, width: int, count: int) -> FlatTable:
+        """A table with arbitrary content."""
         found = self._kept.get((width, count))
         if found is None:
             if len(self._kept) >= self.MAX_KEPT:
                 self._kept.clear()
-            rows = np.empty((count, width), np.int64)
-            found = self._kept[width, count] = rows, address_of(rows)
+            found = self._kept[width, count] = FlatTable(width, count)
         return found
 
 
@@ -139,16 +151,10 @@ class Binder:
         return tuple(key) if len(key) > 1 else None
 
     def _template(self, step: KernelStep, rows: Array, room: int) -> Template:
-        recipe, place = step.recipe, step.spec.columns
-        operands = tuple(
-            (place[kind, k], p)
-            for kind, found in (("in", recipe.loads), ("out", recipe.stores))
-            for k, (p, _) in enumerate(found)
-        )
-        rows = rows.copy()
-        for column, p in operands:
-            rows[:, column] -= self.values[p].addresses  # type: ignore[union-attr]
-        return Template(rows, operands, room)
+        columns, rows = address_columns(step.spec, step.recipe), rows.copy()
+        for column, position in columns:
+            rows[:, column] -= self.values[position].addresses  # type: ignore[union-attr]
+        return Template(rows, columns, room)
 
     def table(self, spec: KernelSpec, recipe: Recipe, width: int | None = None) -> Array:
         """The table of one kernel: a row per sample.
@@ -159,7 +165,9 @@ class Binder:
         place = spec.columns
         rows = np.empty((root.count, width or len(place)), np.int64)
         if recipe.flat:
-            FlatColumns.of(spec, recipe).fill(rows, root.shapes.volumes, self.values)
+            rows[:, 0] = root.shapes.volumes
+            for column, position in address_columns(spec, recipe):
+                rows[:, column] = self.values[position].addresses  # type: ignore[union-attr]
             return rows
         for a in spec.loop_axes:
             rows[:, place["n", a]] = root.shapes.along(a)
