@@ -154,8 +154,8 @@ class ReductionLines(CpuCore):
                 yield f"    if turn == {turns}:"
                 yield from indented(self._empty_block(core, kind, values), 2)
                 yield "        turn = 0"
-            most = f", {turns} - turn)" if is_narrow else ")"
-            yield f"    blocks = min(({n} - first) // {values}{most}"
+            whole = f"({n} - first) // {values}"
+            yield f"    blocks = {f'min({whole}, {turns} - turn)' if is_narrow else whole}"
             yield "    for _ in range(blocks):"
             yield from indented(self._add_run(core, kind, str(values), "0"), 2)
             yield f"        first += {values}"
