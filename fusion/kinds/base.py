@@ -99,6 +99,15 @@ class Kind:
         """Whether an element can be computed at every position of the loops of a core."""
         return self.cost_anywhere() is not None
 
+    def loops_over(self, dimension: int) -> bool:
+        """Whether its core has a loop over a dimension of its input."""
+        return False
+
+    def tells_apart(self, axis: int) -> bool:
+        """Whether elements along an axis are computed from different operands, such as the channels
+        of a colour transform. A loop over such an axis is slow."""
+        return False
+
     def cost_in_rows(self) -> int | None:
         """The cost of an element of a row, for a kind that `keeps_rows`; None if impossible."""
         return self.cost_anywhere()

@@ -70,6 +70,9 @@ class Reduce(Kind):
     def cost(self) -> int:
         return DEAR
 
+    def loops_over(self, dimension: int) -> bool:
+        return dimension in self.axes
+
     def check(self, node: Node) -> None:
         super().check(node)
         x = node.inputs[0]

@@ -5,6 +5,7 @@ A value that no pass marks is never stored: it lives in registers inside the ker
 
 from __future__ import annotations
 
+from ..graph.node import static_channels
 from ..kinds.base import DEAR, Reads
 from .draft import Draft
 
@@ -113,6 +114,43 @@ def _not_computable(draft: Draft, p: int) -> list[int]:
         stack += [i for i in draft.inputs[q] if i not in seen]
         seen.update(draft.inputs[q])
     return found
+
+
+def keep_channels_apart(draft: Draft) -> None:
+    """Store a value if a core would loop over its channels and they are computed differently.
+
+    The mean of all elements after `color_twist` of 400×500×3 bytes takes 0.2 ms an image with the
+    twisted image in scratch memory, and 2.0 ms with a loop over channels.
+    """
+    for p, kind in draft.pending():
+        for i in draft.inputs[p] if kind.has_core else ():
+            channels = static_channels(draft.node(i))
+            if channels is None or channels[1] == 1 or draft.node(i).device is not None:
+                continue
+            if kind.loops_over(channels[0]) and _tells_apart(draft, i, channels[0]):
+                op = draft.node(p).op
+                draft.keep.setdefault(i, f"{op} loops over channels that are computed differently")
+
+
+def _tells_apart(draft: Draft, p: int, axis: int) -> bool:
+    """Whether `p`, or what it is computed from at the same position, tells elements apart."""
+    stack, seen = [p], {p}
+    while stack:
+        q = stack.pop()
+        kind = draft.kind(q)
+        if q in draft.keep or kind is None:
+            continue
+        if kind.tells_apart(axis):
+            return True
+        rank = draft.node(q).rank
+        own = [
+            i
+            for k, i in enumerate(draft.inputs[q])
+            if kind.reads(k) is Reads.OWN and draft.node(i).rank == rank and i not in seen
+        ]
+        seen.update(own)
+        stack += own
+    return False
 
 
 def keep_summaries(draft: Draft) -> None:

@@ -38,6 +38,19 @@ def test_pointwise_work_is_done_inside_of_the_reduction() -> None:
     assert group.read_bytes < 3 * 40 * 50 * 3 + 64 and group.written_bytes == 3 * 3 * 4
 
 
+def test_channels_that_are_computed_differently_are_stored_before_a_loop_over_them() -> None:
+    with ndd.EvalMode.deferred:
+        x = images()
+        twisted = ndd.explain(R.mean(ndd.color_twist(x, hue=20.0)))
+        reason = "reductions.mean loops over channels that are computed differently"
+        assert twisted.groups[0].reason == reason
+        by_channel = x * ndd.tensor(np.float32([1, 2, 3]))
+        assert len(groups(R.mean(by_channel * 2.0))) == 2
+        assert len(groups(R.mean(x * 2.0))) == 1
+        for axes in ([0, 1], [1]):  # channels are not reduced
+            assert len(groups(R.mean(ndd.color_twist(x, hue=20.0), axes=axes))) == 1
+
+
 def test_mean_and_variance_share_one_sum() -> None:
     """Two kernels: the sum; and the sum of squares, with everything that follows from both."""
     with ndd.EvalMode.deferred:
