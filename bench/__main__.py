@@ -26,6 +26,7 @@ from . import (
     morphology,
     overhead,
     pointwise,
+    reductions,
     report,
     resample,
     soak,
@@ -49,6 +50,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "resample": lambda settings: resample.main(settings.rounds),
     "morphology": lambda settings: morphology.main(settings.rounds),
     "debayer": lambda settings: debayer.main(settings.rounds),
+    "reductions": lambda settings: reductions.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")
