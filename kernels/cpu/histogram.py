@@ -1,0 +1,149 @@
+"""Renders `BinCounts` and `ToneCurve` as source of a CPU kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ..ir.core import Array, Column
+from ..ir.expr import Expr
+from ..ir.histogram import BINS, BinCounts, ToneCurve
+from ..ir.spec import KernelSpec
+from .cores import CpuCore, indented
+
+# Neighbouring values are often equal. Each of them counts in a bank of its own, because a count
+# that was just stored takes several cycles to be read again.
+BANKS = 4
+
+
+class _TableCore(CpuCore):
+    """Computes all bins at once, before the loop over the bins, in scratch memory."""
+
+    area_size = 0  # bytes
+
+    @property
+    def line_depth(self) -> int:
+        assert self.spec.loop_axes[-1] == self.spec.rank - 1, "the bins are the innermost loop"
+        return len(self.spec.loop_axes) - 1
+
+    @classmethod
+    def areas(cls, spec: KernelSpec) -> tuple[str, ...]:
+        return ("bins",)
+
+    @classmethod
+    def area_bytes(cls, spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
+        name = next(iter(spec.core.columns()))  # type: ignore[union-attr]
+        return [np.full_like(numbers(name), cls.area_size)]
+
+    def prepare(self) -> Iterator[str]:
+        yield "bins = scratch + area_bins"
+        yield from self.hoist()
+
+    def read(self, e: Expr) -> str:
+        return f"row_{e.dtype}(bins, o_{self.spec.rank - 1})"
+
+
+class CountLines(_TableCore):
+    """Writes a `BinCounts`; the counts are in the first bank."""
+
+    area_size = BANKS * BINS * 4
+
+    def line(self) -> Iterator[str]:
+        core = self.spec.core
+        assert isinstance(core, BinCounts)
+        yield f"for j in range({BANKS * BINS}):"
+        yield "    store_i32_7(bins, j, i32(0))"
+        yield f"top = (o_{core.tile_axis} // grid_tiles_across) * grid_tile_rows"
+        yield f"left = (o_{core.tile_axis} % grid_tiles_across) * grid_tile_columns"
+        yield "right = min(left + grid_tile_columns, image_columns)"
+        yield "whole = left + max(right - left, 0) // 4 * 4"
+        bottom = "top + grid_tile_rows"
+        yield f"for p_0 in range(top, {bottom if core.is_mirrored else f'min({bottom}, image_rows)'}):"
+        yield from indented(self._row(core))
+        yield f"for j in range({BINS}):"
+        banks = " + ".join(f"row_i32(bins, {k * BINS} + j)" for k in range(BANKS))
+        yield f"    store_i32_7(bins, j, i32({banks}))"
+
+    def _row(self, core: BinCounts) -> Iterator[str]:
+        row = "p_0"
+        if core.is_mirrored:
+            yield from _mirrored("q_0", "p_0", "image_rows")
+            row = "q_0"
+        yield f"for q in range(left, whole, {BANKS}):"
+        for k in range(BANKS):
+            yield from indented(self._count([row, f"(q + {k})"], k))
+        yield "for q in range(whole, right):"
+        yield from indented(self._count([row, "q"], 0))
+        if core.is_mirrored:
+            yield "for p_1 in range(max(left, right), left + grid_tile_columns):"
+            yield from indented(_mirrored("q_1", "p_1", "image_columns"))
+            yield from indented(self._count([row, "q_1"], 0))
+
+    def _count(self, positions: list[str], bank: int) -> list[str]:
+        lines, value = self.element(positions)
+        place = self.writer.fresh("b")
+        return [
+            *lines,
+            f"{place} = i64({value}) + {bank * BINS}",
+            f"store_i32_7(bins, {place}, i32(row_i32(bins, {place}) + 1))",
+        ]
+
+
+def _mirrored(name: str, place: str, n: str) -> Iterator[str]:
+    """A position that may lie beyond the last one, mirrored there as often as needed."""
+    yield f"{name} = {place}"
+    yield f"if {place} >= {n}:"
+    yield f"    {name} = {place} % max(2 * {n} - 2, 1)"
+    yield f"    {name} = min({name}, 2 * {n} - 2 - {name})"
+
+
+class CurveLines(_TableCore):
+    """Writes a `ToneCurve`: sums of counts, as int32, and behind them the levels, as bytes."""
+
+    area_size = BINS * 5
+
+    def read(self, e: Expr) -> str:
+        return f"row_u8(bins, {BINS * 4} + o_{self.spec.rank - 1})"
+
+    def line(self) -> Iterator[str]:
+        core = self.spec.core
+        assert isinstance(core, ToneCurve)
+        lines, value = self.element(["p"])
+        yield from self._limited(lines, value) if core.is_limited else self._plain(lines, value)
+        yield f"for p in range({BINS}):"
+        yield "    level = rint_f32(f32(row_i32(bins, p)) * scale)"
+        yield f"    store_u8_7(bins, {BINS * 4} + p, u8(i32(min(level, f32(255.0)))))"
+        if not core.is_limited:
+            yield "if lowest == curve_total:"
+            yield f"    for p in range({BINS}):"
+            yield f"        store_u8_7(bins, {BINS * 4} + p, u8(p))"
+
+    def _plain(self, lines: list[str], value: str) -> Iterator[str]:
+        yield "lowest = i64(0)"  # how often the lowest byte occurs
+        yield "total = i64(0)"
+        yield f"for p in range({BINS}):"
+        yield from indented(lines)
+        yield "    if total == 0:"
+        yield f"        lowest = i64({value})"
+        yield f"    total += i64({value})"
+        yield "    store_i32_7(bins, p, i32(max(total - lowest, 0)))"
+        yield "scale = f32(255.0) / f32(max(curve_total - lowest, 1))"
+
+    def _limited(self, lines: list[str], value: str) -> Iterator[str]:
+        yield "excess = i64(0)"
+        yield f"for p in range({BINS}):"
+        yield from indented(lines)
+        yield f"    over = max(i64({value}) - curve_limit, 0)"
+        yield "    excess += over"
+        yield f"    store_i32_7(bins, p, i32(i64({value}) - over))"
+        yield f"share = excess // {BINS}"
+        yield f"rest = excess % {BINS}"
+        yield f"apart = {BINS} // max(rest, 1)"
+        yield "for k in range(rest):"
+        yield "    store_i32_7(bins, k * apart, i32(row_i32(bins, k * apart) + 1))"
+        yield "total = i64(0)"
+        yield f"for p in range({BINS}):"
+        yield "    total += row_i32(bins, p) + share"
+        yield "    store_i32_7(bins, p, i32(total))"
+        yield "scale = f32(255.0) / f32(curve_total)"
