@@ -16,7 +16,7 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.histogram import BINS, BinCounts, ToneCurve
-from ..graph.node import Node
+from ..graph.node import Node, static_channels
 from ..graph.shapes import Array, Shapes
 from .base import DEAR, Kind, Reads, Terms, Work, make
 from .reduce import reduce
@@ -76,11 +76,20 @@ class Histogram(Table):
 
     def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
         source, a = lowering.inputs[position][0], self.row_axis
-        own = (*terms[:a], (lowering.rank, 0, ()), (lowering.rank + 1, 0, ()), *terms[a + 1 : -1])
-        value = yield source, own, None
+        own = [*terms[:a], (lowering.rank, 0, ()), (lowering.rank + 1, 0, ()), *terms[a + 1 : -1]]
+        channels = self._channels(lowering.nodes[source])
+        if channels:
+            own[-1] = (lowering.rank + 2, 0, ())
+        value = yield source, tuple(own), None
         _check_whole(lowering, terms)
-        core = BinCounts(value, (None, None), 0, a, self.is_mirrored)
+        core = BinCounts(value, (None, None), channels, a, self.is_mirrored)
         return lowering.claim(position, (), core, ("at", 0))
+
+    def _channels(self, x: Node) -> int:
+        """How many channels are counted together: on a CPU all, if they are few and interleaved."""
+        found = static_channels(x)
+        is_last = found is not None and found[0] == x.rank - 1 > self.row_axis + 1
+        return found[1] if found is not None and is_last and x.device is None else 0
 
     def bind(
         self, binder: Binder, rows: Array, spec: KernelSpec, position: int, terms: Terms

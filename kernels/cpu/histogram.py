@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..ir.core import Array, Column
+from ..ir.core import Array, Column, Core
 from ..ir.expr import Expr
 from ..ir.histogram import BINS, BinCounts, ToneCurve
 from ..ir.spec import KernelSpec
@@ -20,12 +20,18 @@ BANKS = 4
 class _TableCore(CpuCore):
     """Computes all bins at once, before the loop over the bins, in scratch memory."""
 
-    area_size = 0  # bytes
+    bytes_per_bin = 0
 
     @property
     def line_depth(self) -> int:
-        assert self.spec.loop_axes[-1] == self.spec.rank - 1, "the bins are the innermost loop"
-        return len(self.spec.loop_axes) - 1
+        inner = (self.spec.rank - 2, self.spec.rank - 1)[0 if self._core.channels else 1 :]
+        assert self.spec.loop_axes[-len(inner) :] == inner, "the bins are the innermost loop"
+        return len(self.spec.loop_axes) - len(inner)
+
+    @property
+    def _core(self) -> Core:
+        assert self.spec.core is not None
+        return self.spec.core
 
     @classmethod
     def areas(cls, spec: KernelSpec) -> tuple[str, ...]:
@@ -33,26 +39,30 @@ class _TableCore(CpuCore):
 
     @classmethod
     def area_bytes(cls, spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
-        name = next(iter(spec.core.columns()))  # type: ignore[union-attr]
-        return [np.full_like(numbers(name), cls.area_size)]
+        assert spec.core is not None
+        size = cls.bytes_per_bin * BINS * spec.core.lanes
+        return [np.full_like(numbers(next(iter(spec.core.columns()))), size)]
 
     def prepare(self) -> Iterator[str]:
         yield "bins = scratch + area_bins"
         yield from self.hoist()
 
-    def read(self, e: Expr) -> str:
-        return f"row_{e.dtype}(bins, o_{self.spec.rank - 1})"
-
 
 class CountLines(_TableCore):
-    """Writes a `BinCounts`; the counts are in the first bank."""
+    """Writes a `BinCounts`; the counts are in the first bank, channel by channel."""
 
-    area_size = BANKS * BINS * 4
+    bytes_per_bin = BANKS * 4
+
+    def read(self, e: Expr) -> str:
+        rank = self.spec.rank
+        channel = f"o_{rank - 2} * {BINS} + " if self._core.channels else ""
+        return f"row_i32(bins, {channel}o_{rank - 1})"
 
     def line(self) -> Iterator[str]:
         core = self.spec.core
         assert isinstance(core, BinCounts)
-        yield f"for j in range({BANKS * BINS}):"
+        bins = BINS * core.lanes  # of a bank
+        yield f"for j in range({BANKS * bins}):"
         yield "    store_i32_7(bins, j, i32(0))"
         yield f"top = (o_{core.tile_axis} // grid_tiles_across) * grid_tile_rows"
         yield f"left = (o_{core.tile_axis} % grid_tiles_across) * grid_tile_columns"
@@ -61,8 +71,8 @@ class CountLines(_TableCore):
         bottom = "top + grid_tile_rows"
         yield f"for p_0 in range(top, {bottom if core.is_mirrored else f'min({bottom}, image_rows)'}):"
         yield from indented(self._row(core))
-        yield f"for j in range({BINS}):"
-        banks = " + ".join(f"row_i32(bins, {k * BINS} + j)" for k in range(BANKS))
+        yield f"for j in range({bins}):"
+        banks = " + ".join(f"row_i32(bins, {k * bins} + j)" for k in range(BANKS))
         yield f"    store_i32_7(bins, j, i32({banks}))"
 
     def _row(self, core: BinCounts) -> Iterator[str]:
@@ -80,14 +90,14 @@ class CountLines(_TableCore):
             yield from indented(_mirrored("q_1", "p_1", "image_columns"))
             yield from indented(self._count([row, "q_1"], 0))
 
-    def _count(self, positions: list[str], bank: int) -> list[str]:
-        lines, value = self.element(positions)
-        place = self.writer.fresh("b")
-        return [
-            *lines,
-            f"{place} = i64({value}) + {bank * BINS}",
-            f"store_i32_7(bins, {place}, i32(row_i32(bins, {place}) + 1))",
-        ]
+    def _count(self, positions: list[str], bank: int) -> Iterator[str]:
+        lanes = self._core.lanes
+        for channel in range(lanes):
+            lines, value = self.element([*positions, str(channel)])
+            place = self.writer.fresh("b")
+            yield from lines
+            yield f"{place} = i64({value}) + {(bank * lanes + channel) * BINS}"
+            yield f"store_i32_7(bins, {place}, i32(row_i32(bins, {place}) + 1))"
 
 
 def _mirrored(name: str, place: str, n: str) -> Iterator[str]:
@@ -101,7 +111,7 @@ def _mirrored(name: str, place: str, n: str) -> Iterator[str]:
 class CurveLines(_TableCore):
     """Writes a `ToneCurve`: sums of counts, as int32, and behind them the levels, as bytes."""
 
-    area_size = BINS * 5
+    bytes_per_bin = 4 + 1
 
     def read(self, e: Expr) -> str:
         return f"row_u8(bins, {BINS * 4} + o_{self.spec.rank - 1})"

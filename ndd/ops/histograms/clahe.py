@@ -197,8 +197,10 @@ def _lab(x: Expr, table: Expr) -> Expr:
 
 
 def _lightness(colours: Node) -> Node:
-    rows = colours.shapes.rows
-    start = np.zeros_like(rows)
-    return build.index_axes(
-        _NAME, colours, start, start + 1, rows, [2], [], [], "HW", colours.batch
-    )
+    rows = colours.shapes.rows.copy()
+    rows[:, 2] = 1
+    return build.pointwise(_NAME, _first, [colours], [_WHOLE], Shapes(rows), "HWC")
+
+
+def _first(x: Expr) -> Expr:
+    return ex.at_axis(x, 2, 0)
