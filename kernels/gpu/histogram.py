@@ -29,7 +29,7 @@ class CountLoop(_TableCore):
         assert isinstance(core, BinCounts)
         tile = f"o_{core.tile_axis}"
         yield from self.hoist()
-        yield f"result = tl.full((BLOCK,), 0, tl.int32)"
+        yield "result = tl.full((BLOCK,), 0, tl.int32)"
         yield "everywhere = inside"
         yield f"tile_row = {tile} // grid_tiles_across"
         yield f"tile_column = {tile} - tile_row * grid_tiles_across"
@@ -41,9 +41,9 @@ class CountLoop(_TableCore):
         yield "inside = everywhere"
 
     def _turn(self, core: BinCounts) -> Iterator[str]:
-        yield "row = place // some"
-        yield "p_0 = tile_row * grid_tile_rows + row"
-        yield "p_1 = tile_column * grid_tile_columns + place - row * some"
+        yield "down = place // some"
+        yield "p_0 = tile_row * grid_tile_rows + down"
+        yield "p_1 = tile_column * grid_tile_columns + place - down * some"
         yield "inside = place < values"
         if core.is_mirrored:
             for k, n in enumerate(("image_rows", "image_columns")):
