@@ -21,6 +21,7 @@ from . import (
     calls,
     constants,
     harness,
+    histograms,
     loops,
     overhead,
     pointwise,
@@ -45,6 +46,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "calls": lambda settings: calls.main(),
     "pointwise": lambda settings: pointwise.main(settings.rounds),
     "resample": lambda settings: resample.main(settings.rounds),
+    "histograms": lambda settings: histograms.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")

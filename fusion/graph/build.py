@@ -25,8 +25,8 @@ from ..kinds.view import (
 )
 
 __all__ = [
-    "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "equalizing_tables",
-    "flip", "host", "index_axes", "limited_tables", "merge", "neighbourhood", "part", "permute",
-    "pointwise", "pool", "reduce", "relabel", "resample",
+    "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes",
+    "equalizing_tables", "flip", "host", "index_axes", "limited_tables", "merge", "neighbourhood",
+    "part", "permute", "pointwise", "pool", "reduce", "relabel", "resample",
     "transfer", "view", "window",
 ]  # fmt: skip

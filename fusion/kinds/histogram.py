@@ -172,7 +172,7 @@ def _histogram(op: str, x: Node, row_axis: int, grid: Grid, is_mirrored: bool) -
 
 
 def equalizing_tables(op: str, x: Node, row_axis: int) -> Node:
-    """The table that equalizes each image of bytes: [… 256], without the rows and columns."""
+    """The table that equalizes each image of bytes, image by image in memory."""
     image = x.shapes.rows[:, row_axis : row_axis + 2]
     totals = image.prod(axis=1)
     bands = np.ones_like(totals)

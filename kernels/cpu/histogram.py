@@ -13,7 +13,8 @@ from ..ir.spec import KernelSpec
 from .cores import CpuCore, indented
 
 # Neighbouring values are often equal. Each of them counts in a bank of its own, because a count
-# that was just stored takes several cycles to be read again.
+# that was just stored takes several cycles to be read again. A blurred image of 400×500 bytes takes
+# 73, 62, 59 and 54 µs with 1, 2, 4 and 8 banks; 8 banks need 8 KB of the cache for each channel.
 BANKS = 4
 
 
@@ -67,9 +68,11 @@ class CountLines(_TableCore):
         yield f"top = (o_{core.tile_axis} // grid_tiles_across) * grid_tile_rows"
         yield f"left = (o_{core.tile_axis} % grid_tiles_across) * grid_tile_columns"
         yield "right = min(left + grid_tile_columns, image_columns)"
-        yield "whole = left + max(right - left, 0) // 4 * 4"
+        yield f"whole = left + max(right - left, 0) // {BANKS} * {BANKS}"
         bottom = "top + grid_tile_rows"
-        yield f"for p_0 in range(top, {bottom if core.is_mirrored else f'min({bottom}, image_rows)'}):"
+        if not core.is_mirrored:
+            bottom = f"min({bottom}, image_rows)"
+        yield f"for p_0 in range(top, {bottom}):"
         yield from indented(self._row(core))
         yield f"for j in range({bins}):"
         banks = " + ".join(f"row_i32(bins, {k * bins} + j)" for k in range(BANKS))

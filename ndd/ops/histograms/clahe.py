@@ -134,7 +134,9 @@ def _packed(tables: Expr, numbers: Expr, channels: int) -> Expr:
         table = (r * across + c) * channels + channel
         return ex.cast(ex.lookup(tables, table * BINS + byte), dt.uint32)
 
-    first, second, third, fourth = (level(r, c) for r in (row - 1, row) for c in (column - 1, column))
+    first, second, third, fourth = (
+        level(r, c) for r in (row - 1, row) for c in (column - 1, column)
+    )
     return first | (second << 8) | (third << 16) | (fourth << 24)
 
 
@@ -173,7 +175,7 @@ def _blend(level: Expr, cells: Expr, numbers: Expr, channel: Expr | None = None)
 
 
 def _between_tiles(axis: int, per_tile: Expr) -> tuple[Expr, Expr]:
-    """The cell that a position lies in, and how far it is from the cell's first tile to the next."""
+    """The cell that a position lies in, and how far it is from the cell's first tile."""
     place = f32(ex.index(axis)) * per_tile - 0.5
     before = ex.floor(place)
     return ex.cast(before, dt.int32) + 1, place - before

@@ -84,9 +84,7 @@ def to_lab(rgb: list[Expr], table: Expr) -> list[Expr]:
     """L*, a* and b* of a pixel, as bytes."""
     light = [ex.lookup(table, ex.cast(c, dt.int32)) for c in rgb]
     weights = _fixed(_TO_XYZ / _WHITE[:, None])
-    fx, fy, fz = (
-        ex.lookup(table, _mixed(row, light, _MATRIX_BITS) + _ROOT_AT) for row in weights
-    )
+    fx, fy, fz = (ex.lookup(table, _mixed(row, light, _MATRIX_BITS) + _ROOT_AT) for row in weights)
     black = (16 * 255 * (1 << _ROOT_BITS) + 50) // 100
     middle = 128 << _ROOT_BITS
     found = (fy * ((116 * 255 + 50) // 100) - black, (fx - fy) * 500 + middle,
@@ -99,9 +97,10 @@ def to_rgb(lab: list[Expr], table: Expr) -> list[Expr]:
     level, a, b = (ex.cast(c, dt.int32) for c in lab)
     y, fy = ex.lookup(table, level + _Y_AT), ex.lookup(table, level + _FY_AT)
     one = 1 << _XYZ_BITS
-    # a / 500 and b / 200, of bytes around 128, in fixed point
-    fx = fy + (_rounded_down(a * (5 * 53687), 13, 7) - 128 * one // 500)
-    fz = fy - (_rounded_down(b * 41943, 9, 4) - (128 * one // 200 - 1))
+    # a / 500 and b / 200, of bytes around 128, in fixed point; only OpenCV knows why it adds these
+    # numbers before the shifts.
+    fx = fy + (((a * (5 * 53687) + 128) >> 13) - 128 * one // 500)
+    fz = fy - (((b * 41943 + 16) >> 9) - (128 * one // 200 - 1))
     weights = _fixed(_TO_RGB * _WHITE)
     shift = _MATRIX_BITS + _XYZ_BITS - _GAMMA_BITS
     found = (_mixed(row, [_cube(fx), y, _cube(fz)], shift) for row in weights)
@@ -110,10 +109,6 @@ def to_rgb(lab: list[Expr], table: Expr) -> list[Expr]:
         ex.cast(ex.lookup(table, ex.maximum(ex.minimum(v, last), 0) + _BENT_AT), dt.uint8)
         for v in found
     ]
-
-
-def _rounded_down(x: Expr, bits: int, half: int) -> Expr:
-    return (x + (1 << half)) >> bits
 
 
 def _cube(root: Expr) -> Expr:
