@@ -33,7 +33,10 @@ FAMILIES = {
     ),
     "filters": ("Blur and filters", "filters.blur filters.laplacian filters.correlate"),
     "reductions": ("Reductions", "reduce.axis_reductions reduce.normalize"),
-    "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
+    "colour": (
+        "Colour, masks, tables",
+        "pointwise.color pointwise.masks histograms.equalize histograms.clahe",
+    ),
     "random": ("Random numbers and noise", "random.draws random.noises"),
     "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),
     "shapes": ("Types, shapes, creation", "pointwise.conversion shape.creation shape.reshape"),

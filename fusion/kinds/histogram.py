@@ -40,7 +40,7 @@ class Grid(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table(Kind):
+class ByteTable(Kind):
     """A kind with a core whose last axis has one element for each byte."""
 
     has_core = True
@@ -54,7 +54,7 @@ class Table(Kind):
 
 
 @dataclass(frozen=True)
-class Histogram(Table):
+class Histogram(ByteTable):
     """Counts the bytes of each tile: int32 [… tiles … 256], where the tiles replace the rows and
     columns of the input; params = `Grid`."""
 
@@ -119,7 +119,7 @@ class Limits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Curve(Table):
+class Curve(ByteTable):
     """Turns histograms into tables of bytes; params = `Limits`."""
 
     is_limited: bool  # see `ToneCurve`

@@ -18,7 +18,7 @@ from .cores import CpuCore, indented
 BANKS = 4
 
 
-class _TableCore(CpuCore):
+class _BinLines(CpuCore):
     """Computes all bins at once, before the loop over the bins, in scratch memory."""
 
     bytes_per_bin = 0
@@ -49,7 +49,7 @@ class _TableCore(CpuCore):
         yield from self.hoist()
 
 
-class CountLines(_TableCore):
+class CountLines(_BinLines):
     """Writes a `BinCounts`; the counts are in the first bank, channel by channel."""
 
     bytes_per_bin = BANKS * 4
@@ -111,7 +111,7 @@ def _mirrored(name: str, place: str, n: str) -> Iterator[str]:
     yield f"    {name} = min({name}, 2 * {n} - 2 - {name})"
 
 
-class CurveLines(_TableCore):
+class CurveLines(_BinLines):
     """Writes a `ToneCurve`: sums of counts, as int32, and behind them the levels, as bytes."""
 
     bytes_per_bin = 4 + 1

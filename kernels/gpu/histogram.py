@@ -13,7 +13,7 @@ from .cores import GpuCore
 _SUM = "tl.reduce({}, 0, tl.standard._sum_combine)"
 
 
-class _TableCore(GpuCore):
+class _BinLanes(GpuCore):
     block = BINS
     has_fixed_block = True
 
@@ -21,7 +21,7 @@ class _TableCore(GpuCore):
         return "result"
 
 
-class CountLoop(_TableCore):
+class CountLoop(_BinLanes):
     """Writes a `BinCounts`. In each turn, every lane reads one value of the tile."""
 
     def lines(self) -> Iterator[str]:
@@ -57,7 +57,7 @@ class CountLoop(_TableCore):
         yield "place = place + BLOCK"
 
 
-class CurveScan(_TableCore):
+class CurveScan(_BinLanes):
     """Writes a `ToneCurve`, with a prefix sum over the lanes."""
 
     def lines(self) -> Iterator[str]:
