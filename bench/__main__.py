@@ -23,6 +23,7 @@ from . import (
     harness,
     histograms,
     loops,
+    morphology,
     overhead,
     pointwise,
     report,
@@ -47,6 +48,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "pointwise": lambda settings: pointwise.main(settings.rounds),
     "resample": lambda settings: resample.main(settings.rounds),
     "histograms": lambda settings: histograms.main(settings.rounds),
+    "morphology": lambda settings: morphology.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")

@@ -31,7 +31,10 @@ FAMILIES = {
         "Crop, flip, pad, paste",
         "geometry.crops geometry.paste geometry.crop_mirror_normalize random.roi_crop",
     ),
-    "filters": ("Blur and filters", "filters.blur filters.laplacian filters.correlate"),
+    "filters": (
+        "Blur, filters, morphology",
+        "filters.blur filters.laplacian filters.correlate filters.morphology filters.median",
+    ),
     "reductions": ("Reductions", "reduce.axis_reductions reduce.normalize"),
     "colour": (
         "Colour, masks, tables",

@@ -276,6 +276,22 @@ def blur(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     return f"filter v{i} {border}", lambda v: ndd.filter(v[i], kernel, border=border)
 
 
+def rank(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    if v[i].layout not in ("HWC", "CHW"):
+        return "", None
+    sizes = [np.int32([1 + 2 * draw(4), 1 + 2 * draw(4)]) for _ in range(v[i].batch_size)]
+    name = ("dilate", "erode", "median_blur")[draw(3)]
+    if name == "median_blur":
+        return f"median_blur v{i} {sizes}", lambda v: ndd.experimental.median_blur(
+            v[i], window_size=ndd.batch(sizes)
+        )
+    border = ("constant", "reflect", "reflect_101", "wrap")[draw(4)]
+    op, times = getattr(ndd.experimental, name), draw(3)
+    return f"{name} v{i} {sizes} {border} {times}", lambda v: op(
+        v[i], mask_size=ndd.batch(sizes), border_mode=border, iterations=times
+    )
+
+
 def through_memory(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     which = draw(3)
     if which == 0:
@@ -341,7 +357,7 @@ STEPS = (
     add_number, multiply, subtract_from, combine, combine, compare, limit, transcend, cast, cast,
     scale_samples, shift_last_axis, flip, flip, crop, cut, cut, pad, transpose, join, colour, colour,
     normalise, erase, through_memory, resize, resize, warp, reduce, reduce, center, deviate,
-    standardise, blur, blur, equalize,
+    standardise, blur, blur, rank, rank, equalize,
 )  # fmt: skip
 # tests/reference has neither windows nor histograms yet
-IN_REFERENCE = tuple(step for step in STEPS if step not in (blur, equalize))
+IN_REFERENCE = tuple(step for step in STEPS if step not in (blur, rank, equalize))

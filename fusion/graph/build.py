@@ -10,6 +10,7 @@ from ..kinds.merge import merge
 from ..kinds.neighbourhood import neighbourhood
 from ..kinds.opaque import alias, choose, decode, host, transfer
 from ..kinds.pointwise import broadcast_to, copy, pointwise
+from ..kinds.ranking import ranking
 from ..kinds.reduce import pool, reduce
 from ..kinds.resample import resample
 from ..kinds.view import (
@@ -27,6 +28,6 @@ from ..kinds.view import (
 __all__ = [
     "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes",
     "equalizing_tables", "flip", "host", "index_axes", "limited_tables", "merge", "neighbourhood",
-    "part", "permute", "pointwise", "pool", "reduce", "relabel", "resample",
+    "part", "permute", "pointwise", "pool", "ranking", "reduce", "relabel", "resample",
     "transfer", "view", "window",
 ]  # fmt: skip

@@ -37,6 +37,14 @@ def _sigmas() -> Any:
     return ndd.batch([np.float32(v) for v in (0.5, 1.0, 3.0)])
 
 
+def _masks() -> Any:
+    return ndd.batch([np.int32(v) for v in ([3, 3], [2, 5], [9, 1])])
+
+
+def _windows() -> Any:
+    return ndd.batch([np.int32(v) for v in ([3, 3], [5, 5], [3, 1])])
+
+
 def images(program: Program) -> tuple[list[Any], str | None, Program]:
     return IMAGES, "HWC", program
 
@@ -84,6 +92,21 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
         ndd.clahe(x, tiles_x=2, tiles_y=1, clip_limit=_sigmas(), luma_only=False))),
     "clahe grey": images(lambda x: ndd.clahe(_converted(x, "RGB", "GRAY"), tiles_x=2, tiles_y=2,
                                              clip_limit=0.0)),
+    **{f"dilate {border}": images(lambda x, border=border: ndd.experimental.dilate(
+        x, mask_size=_masks(), anchor=[0, -1], border_mode=border))
+       for border in ("constant", "reflect", "reflect_101", "wrap")},
+    "erode plane": floats(lambda x: ndd.experimental.erode(x, iterations=ndd.batch([1, 0, 3]))),
+    "dilate frames": (VOLUMES, "FHWC", lambda x: ndd.experimental.dilate(
+        x, mask_size=ndd.batch([np.arange(1, 2 * n + 1).reshape(n, 2) for n in (4, 3, 1)]))),
+    "median_blur": images(lambda x: ndd.experimental.median_blur(x, window_size=_windows())),
+    "median_blur plane": floats(lambda x: ndd.experimental.median_blur(x, window_size=_windows())),
+    "median_blur words": (WORDS, None, lambda x: ndd.experimental.median_blur(x, window_size=[3, 1])),
+    "median in a chain": images(lambda x: ndd.crop_mirror_normalize(
+        ndd.experimental.median_blur(ndd.brightness(x, brightness=1.5)),
+        mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
+    "erode in a chain": images(lambda x: ndd.crop_mirror_normalize(
+        ndd.experimental.erode(ndd.brightness(x, brightness=1.5), mask_size=_masks()),
+        mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
     "transpose": images(lambda x: ndd.transpose(x, perm=[2, 0, 1])),
     "cat": images(lambda x: ndd.cat(x, ndd.flip(x), x, axis=1)),
     "stack": images(lambda x: ndd.stack(x, x, axis=0)),
