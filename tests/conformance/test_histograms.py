@@ -1,7 +1,7 @@
 """equalize and clahe against the oracle and OpenCV, in all modes and on both devices.
 
 Every comparison is exact: upstream computes both as OpenCV does, and so do we, bit for bit. (Pillow's
-`equalize` is another function: it maps the highest level to 255 whatever the lowest one maps to.)
+`equalize` is another function: a level follows from the pixels below it, in whole steps.)
 """
 
 from __future__ import annotations
