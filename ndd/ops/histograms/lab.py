@@ -97,8 +97,8 @@ def to_rgb(lab: list[Expr], table: Expr) -> list[Expr]:
     level, a, b = (ex.cast(c, dt.int32) for c in lab)
     y, fy = ex.lookup(table, level + _Y_AT), ex.lookup(table, level + _FY_AT)
     one = 1 << _XYZ_BITS
-    # a / 500 and b / 200, of bytes around 128, in fixed point. What OpenCV adds before the shifts is
-    # less than half a unit, so these quotients are nearly rounded down.
+    # a / 500 and b / 200, of bytes around 128, in fixed point. What OpenCV adds before the shifts
+    # is less than half a unit, so these quotients are nearly rounded down.
     fx = fy + (((a * (5 * 53687) + 128) >> 13) - 128 * one // 500)
     fz = fy - (((b * 41943 + 16) >> 9) - (128 * one // 200 - 1))
     weights = _fixed(_TO_RGB * _WHITE)
