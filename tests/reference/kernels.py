@@ -83,8 +83,7 @@ class ReferenceKernel:
                          BinCounts: self._counted, ToneCurve: self._curve}  # fmt: skip
                 env[e] = cores[type(self.spec.core)](e.attr, row, position)
             elif e.op == "lookup":
-                where = evaluate_all(e.args, env)[0].astype(np.int64)
-                env[e] = _read(row["in", e.attr], where, self.spec.loads[e.attr])
+                env[e] = self._looked_up(e, row, env)
             elif e.op == "window":
                 slot, pinned = e.attr
                 at = {**position, **dict(pinned)}
@@ -99,6 +98,10 @@ class ReferenceKernel:
                 at = 0 if index.axis is None else {**position, **dict(pinned)}[index.axis]
                 env[e] = at if index.identity else row["step", slot] * at + row["offset", slot]
         return env
+
+    def _looked_up(self, e: Expr, row, env) -> np.ndarray:
+        where = evaluate_all(e.args, env)[0].astype(np.int64)
+        return _read(row["in", e.attr], where, self.spec.loads[e.attr])
 
     # -- interpolation -------------------------------------------------------------------------
 
@@ -299,6 +302,8 @@ class ReferenceKernel:
             if e.op == "load":
                 more = len(self.spec.loads[e.attr].strides) - self.spec.rank
                 env[e] = self._fetch(e.attr, row, position, computed[:more])
+            elif e.op == "lookup":
+                env[e] = self._looked_up(e, row, env)
             elif e.op == "index":
                 index, rank = self.spec.indices[e.attr], self.spec.rank
                 at = 0
