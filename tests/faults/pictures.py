@@ -14,20 +14,19 @@ import json
 import os
 import resource
 import selectors
-import struct
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.decoders.fixtures import as_bytes, encoded, files, photo
+from tests.decoders.fixtures import as_bytes, encoded
+from tests.faults.corpus import corpus
 from tests.faults.structures import fields_of, png_with_checksums
 from tests.helpers import ROOT
 
@@ -40,60 +39,6 @@ FILLINGS = (0x55, 0xAB)  # fresh memory of the two children
 
 
 # -- files ---------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def corpus() -> dict[str, bytes]:
-    """Sound files of every kind; the name begins with the format."""
-    import cv2
-
-    found = dict(files())
-    bgr = photo()[..., ::-1]
-    compression, rows = cv2.IMWRITE_TIFF_COMPRESSION, cv2.IMWRITE_TIFF_ROWSPERSTRIP
-    found["tiff_jpeg"] = encoded(".tiff", bgr, compression, 7)
-    found["tiff_jpeg_grey"] = encoded(".tiff", np.ascontiguousarray(bgr[..., 0]), compression, 7)
-    found["tiff_jpeg_strips"] = encoded(".tiff", bgr, compression, 7, rows, 16)
-    found["tiff_packbits"] = encoded(".tiff", bgr, compression, 32773)
-    found["tiff_strips"] = encoded(".tiff", bgr, compression, 1, rows, 5)
-    found["tiff_tiled"] = tiled_tiff(photo(32, 48), 16)
-    found["jp2_raw"] = found["jp2"][found["jp2"].index(b"\xff\x4f\xff\x51") :]
-    found["webp_extended"] = extended_webp(found["webp"], bytes(26))
-    return found
-
-
-def tiled_tiff(pixels: Any, side: int) -> bytes:
-    """A TIFF file of uncompressed square tiles; the extents are multiples of `side`."""
-    height, width, channels = pixels.shape
-    tiles = [
-        pixels[y : y + side, x : x + side].tobytes()
-        for y in range(0, height, side)
-        for x in range(0, width, side)
-    ]
-    at = 8
-    offsets = [at + k * len(tiles[0]) for k in range(len(tiles))]
-    at += sum(map(len, tiles))
-    blocks = struct.pack("<3H", 8, 8, 8) + bytes(2)
-    blocks += struct.pack(f"<{len(tiles)}I", *offsets)
-    blocks += struct.pack(f"<{len(tiles)}I", *[len(t) for t in tiles])
-    lists = at + 8, at + 8 + 4 * len(tiles)
-    entries = [
-        (256, 3, 1, width), (257, 3, 1, height), (258, 3, 3, at), (259, 3, 1, 1), (262, 3, 1, 2),
-        (277, 3, 1, channels), (284, 3, 1, 1), (322, 3, 1, side), (323, 3, 1, side),
-        (324, 4, len(tiles), lists[0]), (325, 4, len(tiles), lists[1]),
-    ]  # fmt: skip
-    directory = struct.pack("<H", len(entries))
-    directory += b"".join(struct.pack("<HHII", *e) for e in entries) + bytes(4)
-    start = at + len(blocks)
-    return struct.pack("<2sHI", b"II", 42, start) + b"".join(tiles) + blocks + directory
-
-
-def extended_webp(webp: bytes, exif: bytes) -> bytes:
-    """A WebP file with the extended header and an EXIF chunk."""
-    height, width = photo().shape[:2]
-    head = struct.pack("<4sIB3x", b"VP8X", 10, 8)
-    head += (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
-    body = b"WEBP" + head + webp[12:] + struct.pack("<4sI", b"EXIF", len(exif)) + exif
-    return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
 def mutant(seed: int, number: int) -> tuple[str, bytes]:

@@ -87,7 +87,7 @@ def decode_into(
         return
     # Upstream decodes rotated images with a decoder that has no fast mode.
     decoder = _decoder(fast_idct and header.orientation == 1)
-    if header.orientation != 1 and header.codec not in _TURNED_HERE:
+    if header.orientation != 1 and header.codec not in _TURNED_HERE and not header.is_grey_alpha:
         pixels = np.asarray(_decoded(decoder, header.stream(), None, colour, turned=True))
         if region is not None:
             pixels = pixels[region[0] : region[2], region[1] : region[3]]
@@ -101,24 +101,34 @@ def decode_into(
     stream = header.stream()
     if wide != whole:
         stream = stream.get_sub_code_stream(region=nvimgcodec().Region(*wide))
-    # Upstream converts CMYK to grey via RGB.
-    by_rgb = header.is_cmyk and colour == "GRAY"
-    if header.orientation == 1 and not by_rgb and wide == place and out.flags.c_contiguous:
+    stored = _stored_colour(header, colour)
+    if header.orientation == 1 and stored == colour and wide == place and out.flags.c_contiguous:
         # Straight into the result: the wrapper costs 11 µs, a copy of 375×500 pixels 24 µs.
         image = _decoded(decoder, stream, nvimgcodec().as_image(out), colour)
         if not _is_as_told(image, out.shape, out.nbytes):
             _check_shape(image, out)
         return
-    image = _reused(decoder, stream, "RGB" if by_rgb else colour)
+    image = _reused(decoder, stream, stored)
     pixels = np.asarray(image)
     top, left = place[0] - wide[0], place[1] - wide[1]
     pixels = pixels[top : top + place[2] - place[0], left : left + place[3] - place[1]]
     pixels = exif.upright(pixels, header.orientation)
-    if by_rgb:
+    if stored == "GRAY" != colour:
+        pixels = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+    elif stored != colour:
         r, g, b = np.moveaxis(pixels.astype(np.float32), -1, 0)
         grey = np.float32(0.299) * r + np.float32(0.587) * g + np.float32(0.114) * b
         pixels = grey.astype(pixels.dtype)[..., None]  # truncated as upstream, not rounded
     _store(pixels, out)
+
+
+def _stored_colour(header: Header, colour: str) -> str:
+    """The colour space to decode to first."""
+    if header.is_cmyk and colour == "GRAY":
+        return "RGB"  # upstream converts CMYK to grey via RGB
+    if header.is_grey_alpha and colour in ("RGB", "BGR"):
+        return "GRAY"
+    return colour
 
 
 # Formats that we rotate ourselves, so that only the region of a rotated image is decoded. For other
@@ -257,7 +267,8 @@ class Images:
     def suits_gpu(self, dtype: DType) -> bool:
         """Whether nvimgcodec's GPU decoders give the same results as its CPU decoders."""
         return all(
-            h is not None and h.orientation == 1 and not h.is_cmyk and h.dtype is dtype
+            h is not None and h.orientation == 1 and h.dtype is dtype
+            and not (h.is_cmyk or h.is_grey_alpha)
             for h in self.headers
         )
 
@@ -290,7 +301,7 @@ class Images:
         avoids wrapping our memory for nvimgcodec, which takes 5 % of the time of a photo.
         """
         header = self.headers[sample]
-        if header is None or header.orientation != 1 or header.is_cmyk:
+        if header is None or header.orientation != 1 or header.is_cmyk or header.is_grey_alpha:
             return None
         if self.colour == "YCbCr" or header.dtype.np != dtype:
             return None

@@ -39,6 +39,15 @@ class Header(NamedTuple):
     orientation: int  # as EXIF counts; 1 is upright
     data: Array
 
+    @property
+    def is_grey_alpha(self) -> bool:
+        """Whether it is a TIFF file of grey and alpha.
+
+        For RGB, nvimgcodec reads the next pixel instead of the missing channel; in the last column
+        that lies beyond its memory.
+        """
+        return self.codec == "tiff" and self.channels == 2
+
     def stream(self) -> Any:
         """The CodeStream of nvimgcodec, which refers to `data`."""
         return nvimgcodec().CodeStream(self.data)
