@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 SAMPLE_ALIGNMENT = 64  # alignment of ragged samples in bytes: one cache line
+# Larger positions, extents and volumes are mistakes; sums of several still fit in 64 bits.
+MAX_EXTENT = 2**48
+MAX_BYTES = 2**47  # the address space of a process
 
 
 class Shapes:
@@ -50,8 +54,22 @@ class Shapes:
     @property
     def volumes(self) -> Array:
         if self._volumes is None:
-            self._volumes = self.rows.prod(axis=1)
+            self._volumes = _checked_volumes(self.rows, self.uniform)
         return self._volumes
+
+    def sizes(self, itemsize: int) -> Array:
+        """Bytes of each sample; raises an error if no memory can hold them all."""
+        found = self.volumes * itemsize  # fits, because volumes are checked
+        total = float(found.sum(dtype=np.float64))
+        if total > MAX_BYTES:
+            raise ValueError(f"the result is too large: {total:.3g} bytes in {self.count} samples")
+        return found
+
+    def checked(self) -> Shapes:
+        """These shapes; raises an error if one of them is larger than any memory."""
+        if self._volumes is None:
+            _ = self.volumes
+        return self
 
     @property
     def strides(self) -> Array:
@@ -83,7 +101,7 @@ class Shapes:
         """
         found = self._packed.get(itemsize)
         if found is None:
-            sizes = self.volumes * itemsize
+            sizes = self.sizes(itemsize)
             dense = self.uniform
             if not dense:
                 sizes = -(-sizes // SAMPLE_ALIGNMENT) * SAMPLE_ALIGNMENT
@@ -94,6 +112,21 @@ class Shapes:
                 dense,
             )
         return found
+
+
+def _checked_volumes(rows: Array, uniform: bool) -> Array:
+    """The volume of each sample, in integers that cannot overflow."""
+    largest = (rows[:1] if uniform else rows.max(axis=0, keepdims=True)).tolist()
+    bound = prod(largest[0]) if largest else 0
+    if bound <= MAX_EXTENT:
+        return np.full(len(rows), bound) if uniform else rows.prod(axis=1)
+    volumes = [prod(row) for row in rows.tolist()]
+    for s, volume in enumerate(volumes):
+        if volume > MAX_EXTENT:
+            raise ValueError(
+                f"the result is too large: shape {tuple(rows[s].tolist())} in sample {s}"
+            )
+    return np.array(volumes, np.int64)
 
 
 def within(values: Array, highest: Array) -> Array:

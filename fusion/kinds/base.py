@@ -201,4 +201,5 @@ def make(
         device = inputs[0].device if inputs else None
     definition = Definition(kind, tuple(inputs), params)
     dtype = kind.infer(inputs)
+    shapes.checked()
     return Node(op, definition, shapes, dtype, layout, batch, device, source_info=source_info)

@@ -195,7 +195,7 @@ class Pipeline:
         sizes = [0] * (max((self.slots[p] for p in inner), default=-1) + 1)
         for p in inner:
             slot = self.slots[p]
-            largest = int(self.shapes[p].volumes.max(initial=0)) * self.nodes[p].dtype.bytes
+            largest = int(self.shapes[p].sizes(self.nodes[p].dtype.bytes).max(initial=0))
             sizes[slot] = max(sizes[slot], -(-largest // AREA_ALIGNMENT) * AREA_ALIGNMENT)
         ends = np.cumsum(sizes)
         self.between = int(ends[-1]) if sizes else 0

@@ -63,7 +63,9 @@ def _mutated(name: str, data: bytes, rng: np.random.Generator) -> bytes:
         return _with_field(data, found[int(rng.integers(len(found)))], rng)
     at, run = int(rng.integers(len(data))), int(rng.integers(1, 24))
     if choice < 0.75:
-        return data[:at] + bytes([data[at] ^ int(rng.choice([0xFF, 1, 0x80, 0x10]))]) + data[at + 1 :]
+        return (
+            data[:at] + bytes([data[at] ^ int(rng.choice([0xFF, 1, 0x80, 0x10]))]) + data[at + 1 :]
+        )
     if choice < 0.82:
         return data[:at]
     if choice < 0.88:
@@ -88,7 +90,9 @@ def _with_field(data: bytes, where: Any, rng: np.random.Generator) -> bytes:
         "power": (1 << int(rng.integers(0, 8 * where.size + 1))) + near,
         "any": int(rng.integers(0, top)),
     }[str(base)]  # fmt: skip
-    return data[: where.at] + (new % top).to_bytes(where.size, order) + data[where.at + where.size :]
+    return (
+        data[: where.at] + (new % top).to_bytes(where.size, order) + data[where.at + where.size :]
+    )
 
 
 # -- the child -----------------------------------------------------------------------------------

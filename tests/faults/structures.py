@@ -112,7 +112,13 @@ def _webp(data: bytes) -> Iterator[Field]:
     while at + 8 <= len(data):
         kind, size = struct.unpack_from("<4sI", data, at)
         yield Field(at + 4, 4, "<")
-        inside = {b"VP8X": "133", b"VP8 ": "111111122", b"VP8L": "14", b"ALPH": "1", b"ANMF": "33333"}
+        inside = {
+            b"VP8X": "133",
+            b"VP8 ": "111111122",
+            b"VP8L": "14",
+            b"ALPH": "1",
+            b"ANMF": "33333",
+        }
         yield from (f for f in _run(at + 8, inside.get(kind, ""), "<"))
         at += 8 + size + size % 2
 

@@ -16,7 +16,7 @@ _MAX_VISITS = 1 << 33
 
 
 def jpeg_frames(files, count, frames):  # type: ignore[no-untyped-def]
-    """Read the header of each file (address, size) into a row of `codecs.image.formats.jpeg.JpegFrame`."""
+    """Read the header of each file (address, size) into a row of `formats.jpeg.JpegFrame`."""
     for s in range(count):
         data, size = _get_i64(files, 2 * s), _get_i64(files, 2 * s + 1)
         height, width, channels, exif, exif_end = 0, 0, 0, 0, 0
@@ -36,6 +36,9 @@ def jpeg_frames(files, count, frames):  # type: ignore[no-untyped-def]
                     visits = size // _SCAN_BYTES * height * width
                     is_good = height > 0 and not (has_scans and visits > _MAX_VISITS)
                     break
+                is_table = marker == 0xC4 or marker == 0xC8 or marker == 0xCC
+                if 0xC3 <= marker <= 0xCF and not is_table:
+                    break  # a frame of an unusual kind, perhaps a second one
                 if 0xC0 <= marker <= 0xC2:  # Huffman-coded: baseline, extended, progressive
                     if height > 0 or end - begin < 6:
                         break

@@ -267,7 +267,9 @@ class Images:
     def suits_gpu(self, dtype: DType) -> bool:
         """Whether nvimgcodec's GPU decoders give the same results as its CPU decoders."""
         return all(
-            h is not None and h.orientation == 1 and h.dtype is dtype
+            h is not None
+            and h.orientation == 1
+            and h.dtype is dtype
             and not (h.is_cmyk or h.is_grey_alpha)
             for h in self.headers
         )

@@ -70,6 +70,9 @@ def read_checked(data: Array, adjust_orientation: bool) -> Header:
     if kind is None:
         raise _no_image(data)
     size = checked(data.data, kind)
+    still = kind.still(data.data)
+    if still is not None:
+        data = np.frombuffer(still, np.uint8)
     header = read_by_library(data, adjust_orientation, kind)
     if (header.height, header.width) != size:
         raise ValueError(

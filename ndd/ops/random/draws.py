@@ -28,7 +28,7 @@ from ...kernels.ir.expr import Expr
 from ...kernels.ir.philox import philox
 from ...runtime.rng import Draw, below, draw_of
 from ...runtime.rng import unit as unit_of
-from ..geometry.window import check_extents, on_device
+from ..geometry.window import on_device
 from .crop import RNG_DOC
 
 _HEAD = 5  # key, lane, sample; the strides follow
@@ -53,7 +53,7 @@ def _place(shape_like: Node | None, shape: Array | None, count: int | None, ordi
 
 def check_volumes(rows: Array) -> Shapes:
     """Shapes of these extents; rejects samples with more elements than a 32-bit word can number."""
-    shapes = Shapes(check_extents(np.ascontiguousarray(rows)))
+    shapes = Shapes(np.ascontiguousarray(rows)).checked()
     if bool((shapes.volumes >= 2**32).any()):
         raise ValueError(
             f"at most 2³² - 1 numbers can be drawn at once, got shape {tuple(rows[0])}"

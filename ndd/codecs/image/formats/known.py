@@ -11,15 +11,19 @@ from .sound import Extents, UnsoundError
 
 
 class Format(NamedTuple):
-    """A format: nvimgcodec's name of it, its name in messages, and its check."""
+    """A format: nvimgcodec's name of it, its name in messages, and its check.
+
+    `still` gives the file of the first frame of an animation, and None for other files.
+    """
 
     codec: str
     title: str
     check: Callable[[memoryview], Extents]
+    still: Callable[[memoryview], bytes | None] = lambda _: None
 
 
 _JPEG = Format("jpeg", "JPEG", jpeg.check)
-_PNG = Format("png", "PNG", png.check)
+_PNG = Format("png", "PNG", png.check, png.still)
 _BMP = Format("bmp", "BMP", bmp.check)
 _TIFF = Format("tiff", "TIFF", tiff.check)
 _WEBP = Format("webp", "WebP", webp.check)
@@ -47,7 +51,7 @@ def checked(data: memoryview, kind: Format) -> Extents:
     """The size that a sound header gives; a ValueError says what is wrong with others."""
     try:
         return kind.check(data)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         problem = "it ends early"
     except UnsoundError as error:
         problem = str(error)

@@ -6,6 +6,8 @@ Decoders allocate as many bytes as a chunk's length says before they read it, up
 from __future__ import annotations
 
 import struct
+import zlib
+from collections.abc import Iterator
 
 from .sound import Extents, extents, require
 
@@ -29,9 +31,45 @@ def check(data: memoryview) -> Extents:
     return found
 
 
+def still(data: memoryview) -> bytes | None:
+    """The first frame of an animation as a file of its own; None for other files.
+
+    When OpenCV, inside nvimgcodec, fails in the pixels of an animation, it returns its memory as
+    if it had written all of it.
+    """
+    chunks = list(_chunks(data))
+    kinds = [kind for kind, _, _ in chunks]
+    if not {b"acTL", b"fcTL", b"fdAT"} & set(kinds):
+        return None
+    frames = [k for k, kind in enumerate(kinds) if kind == b"fcTL"] or [kinds.index(b"IDAT")]
+    first = chunks[frames[0] : frames[1] if len(frames) > 1 else None]
+    pixels = [data[at:end] for kind, at, end in first if kind == b"IDAT"]
+    pixels = pixels or [data[at + 4 : end] for kind, at, end in first if kind == b"fdAT"]
+    before = [c for c in chunks[: frames[0]] if c[0] not in (b"acTL", b"IDAT")]
+    parts = [data[at - 8 : end + 4] for _, at, end in before]
+    parts += [_chunk(b"IDAT", part) for part in pixels]
+    return b"".join([SIGNATURE, *parts, _chunk(b"IEND", b"")])
+
+
+def _chunks(data: memoryview) -> Iterator[tuple[bytes, int, int]]:
+    """(kind, begin and end of the content) of all chunks."""
+    at = 8
+    while at < len(data):
+        size, kind = _HEAD.unpack_from(data, at)
+        if kind == b"IEND":
+            return
+        yield kind, at + 8, at + 8 + size
+        at += 12 + size
+
+
+def _chunk(kind: bytes, content: bytes | memoryview) -> bytes:
+    checksum = zlib.crc32(content, zlib.crc32(kind))
+    return _HEAD.pack(len(content), kind) + content + checksum.to_bytes(4, "big")
+
+
 def _check_chunks(data: memoryview, frame: Extents, colour: int) -> None:
     at, end = 8, len(data)
-    has_pixels = has_palette = False
+    has_pixels = has_palette = is_animated = False
     unpack = _HEAD.unpack_from
     while True:
         size, kind = unpack(data, at)
@@ -41,7 +79,12 @@ def _check_chunks(data: memoryview, frame: Extents, colour: int) -> None:
         elif kind == b"IEND":
             break
         elif kind == b"fcTL":
-            _check_animation(data, at + 8, frame)
+            require(size == 26, "a frame of the animation")
+            fills = struct.unpack_from(">4I", data, at + 12) == (frame.width, frame.height, 0, 0)
+            require(fills or is_animated, "the first frame of the animation is not whole")
+            is_animated = True
+        elif kind == b"fdAT":
+            require(is_animated and size >= 4, "a frame of the animation")
         elif kind == b"PLTE":
             require(size % 3 == 0 and 0 < size <= 768, f"a palette of {size} bytes")
             has_palette = True
@@ -50,10 +93,3 @@ def _check_chunks(data: memoryview, frame: Extents, colour: int) -> None:
         at += 12 + size
     require(has_pixels, "there is no IDAT chunk")
     require(has_palette or colour != 3, "there is no palette")
-
-
-def _check_animation(data: memoryview, at: int, frame: Extents) -> None:
-    """A frame of an animation lies inside of the picture."""
-    width, height, left, top = struct.unpack_from(">4I", data, at + 4)
-    inside = left + width <= frame.width and top + height <= frame.height
-    require(inside and width > 0 and height > 0, "a frame of the animation leaves the picture")

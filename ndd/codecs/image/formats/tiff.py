@@ -23,7 +23,7 @@ _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12
           16: 8, 17: 8, 18: 8}  # fmt: skip
 _BITS = (1, 2, 4, 8, 16, 32, 64)
 _SEPARATE = 2  # every channel has its own strips or tiles
-_YCBCR = 6
+_PALETTE, _YCBCR = 3, 6  # kinds of colour
 
 
 class _Tag(IntEnum):
@@ -37,6 +37,7 @@ class _Tag(IntEnum):
     strip_rows = 278
     strip_sizes = 279
     planes = 284
+    palette = 320
     tile_width = 322
     tile_height = 323
     tile_offsets = 324
@@ -68,13 +69,16 @@ class _Grid(NamedTuple):
 
 
 def check(data: memoryview) -> Extents:
-    """Check the first directory, and that all strips or tiles lie in the file and fill the picture."""
+    """Check the first directory, and that strips or tiles lie in the file and fill the picture."""
     directory = _Directory(data)
     found = extents("tiff", directory.one(_Tag.height), directory.one(_Tag.width))
     channels = directory.one(_Tag.channels, 1)
     require(1 <= channels <= MAX_CHANNELS, f"{channels} channels")
     bits = set(directory.values(_Tag.bits, 1).tolist())
     require(len(bits) == 1 and bits <= set(_BITS), f"{sorted(bits)} bits in a value")
+    if directory.one(_Tag.colour, 0) == _PALETTE:
+        colours = len(directory.values(_Tag.palette))
+        require(colours == 3 << min(bits), f"a palette of {colours} values")
     planes = directory.one(_Tag.planes, 1)
     require(planes in (1, _SEPARATE), f"planes of kind {planes}")
     compression = directory.one(_Tag.compression, 1)
@@ -179,7 +183,8 @@ def _check_plain(grid: _Grid, picture: Extents, bits: int) -> None:
 
 def _check_jpegs(data: memoryview, grid: _Grid, picture: Extents, channels: int) -> None:
     """JPEG pictures in strips or tiles are as large as these, and have their channels."""
-    places = zip(grid.offsets.tolist(), grid.sizes.tolist(), _rows(grid, picture).tolist())
+    rows_of = _rows(grid, picture).tolist()
+    places = zip(grid.offsets.tolist(), grid.sizes.tolist(), rows_of, strict=True)
     for offset, size, rows in places:
         part = data[offset : offset + size]
         require(bytes(part[:2]) == b"\xff\xd8", "a strip or tile is not JPEG")

@@ -57,9 +57,7 @@ def _picture(data: memoryview, kind: bytes, at: int, end: int) -> Extents:
     return extents("webp", (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1)
 
 
-def _check_frames(
-    data: memoryview, canvas: Extents, chunks: list[tuple[bytes, int, int]]
-) -> None:
+def _check_frames(data: memoryview, canvas: Extents, chunks: list[tuple[bytes, int, int]]) -> None:
     """Frames of an animation lie inside of its canvas, and their pictures fill them."""
     frames = [(at, end) for kind, at, end in chunks if kind == b"ANMF"]
     require(bool(frames), "an animation without frames")
