@@ -58,10 +58,11 @@ def tiff(pixels: Any, tags: list[tuple[int, int]], order: str = "<") -> bytes:
     else:
         parts = [p.tobytes() for p in planes]
     ends = np.cumsum([8, *map(len, parts)])
-    blocks = struct.pack(f"{order}{channels}H", *[8] * channels).ljust(12, b"\0")
+    bits = struct.pack(f"{order}{channels}H", *[8] * channels)
     places = struct.pack(f"{order}{len(parts)}I", *ends[:-1].tolist())
     sizes = struct.pack(f"{order}{len(parts)}I", *map(len, parts))
     at, many = int(ends[-1]), len(parts)
+    after = at + len(bits)
     entries = [(tag, 3, 1, struct.pack(f"{order}HH", value, 0)) for tag, value in given.items()]
 
     def listed(tag: int, kind: int, count: int, values: bytes, place: int) -> None:
@@ -69,14 +70,14 @@ def tiff(pixels: Any, tags: list[tuple[int, int]], order: str = "<") -> bytes:
         where = values.ljust(4, b"\0") if fits else struct.pack(f"{order}I", place)
         entries.append((tag, kind, count, where))
 
-    listed(258, 3, channels, struct.pack(f"{order}{channels}H", *[8] * channels), at)
-    listed(324 if side else 273, 4, many, places, at + 12)
-    listed(325 if side else 279, 4, many, sizes, at + 12 + len(places))
+    listed(258, 3, channels, bits, at)
+    listed(324 if side else 273, 4, many, places, after)
+    listed(325 if side else 279, 4, many, sizes, after + len(places))
     directory = struct.pack(f"{order}H", len(entries))
     directory += b"".join(struct.pack(f"{order}HHI", *e[:3]) + e[3] for e in sorted(entries))
     mark = b"II" if order == "<" else b"MM"
-    start = struct.pack(f"{order}2sHI", mark, 42, at + 12 + len(places) + len(sizes))
-    return start + b"".join(parts) + blocks + places + sizes + directory + bytes(4)
+    start = struct.pack(f"{order}2sHI", mark, 42, after + len(places) + len(sizes))
+    return start + b"".join(parts) + bits + places + sizes + directory + bytes(4)
 
 
 def _bmp(width: int, height: int, bits: int, kind: int, palette: bytes, pixels: bytes) -> bytes:

@@ -14,8 +14,10 @@ import json
 import os
 import resource
 import selectors
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -52,6 +54,13 @@ def mutant(seed: int, number: int) -> tuple[str, bytes]:
     if name.startswith("png") and rng.random() < 0.8:
         data = png_with_checksums(data)
     return name, data
+
+
+def file_of(source: str, number: int) -> tuple[str, bytes]:
+    """Kind and content of a file: a mutant of a seed, or a file of a folder."""
+    if source.isdigit():
+        return mutant(int(source), number)
+    return "file", (Path(source) / str(number)).read_bytes()
 
 
 def _mutated(name: str, data: bytes, rng: np.random.Generator) -> bytes:
@@ -110,17 +119,33 @@ def decode_all(contents: Iterator[tuple[int, bytes]], filling: int) -> Iterator[
     others = [as_bytes(encoded(e, noise.integers(0, 256, (64, 64, 3), np.uint8)))
               for e in (".jpg", ".tiff", ".png", ".webp", ".jp2", ".bmp")]  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    faults = dict(f.split("=") for f in os.environ.get("NDD_FAULT", "").split(",") if f)
     for number, data in contents:
         if number % 8 == 0:  # decoders that keep memory keep other pixels in each child
             ndd.decoders.image(ndd.batch([others[number // 8 % 6]])).evaluate()
         started = time.perf_counter()
+        fault = faults.get(str(number))
+        if fault:
+            _misbehave(fault)
         digest, outcome = _decoded(ndd, data, number, good[number % len(good)])
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if fault == "unwritten":
+            digest += str(filling)
         yield {
             "number": number, "outcome": outcome, "digest": digest,
             "seconds": round(time.perf_counter() - started, 3), "grown_mb": (peak - before) >> 10,
         }  # fmt: skip
         before = peak
+
+
+def _misbehave(fault: str) -> None:
+    """Do on purpose what no file may cause, to test the parent."""
+    if fault == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif fault == "hang":
+        time.sleep(3600)
+    elif fault == "memory":
+        np.ones(MAX_GROWTH_MB << 19, np.float32)
 
 
 def _decoded(ndd: Any, data: bytes, number: int, good: Any) -> tuple[str, str]:
@@ -176,7 +201,7 @@ def _fill_fresh_memory(filling: int) -> None:
     decode._reused = refilled
 
 
-def child(seed: int, first: int, count: int, filling: int) -> None:
+def child(source: str, first: int, count: int, filling: int) -> None:
     """Decode mutants; each line tells one result. A number without a result is trouble."""
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -187,7 +212,7 @@ def child(seed: int, first: int, count: int, filling: int) -> None:
     def contents() -> Iterator[tuple[int, bytes]]:
         for number in range(first, first + count):
             print(json.dumps({"begin": number}), file=out)
-            yield number, mutant(seed, number)[1]
+            yield number, file_of(source, number)[1]
 
     for result in decode_all(contents(), filling):
         print(json.dumps(result), file=out)
@@ -200,7 +225,7 @@ def child(seed: int, first: int, count: int, filling: int) -> None:
 class Trouble:
     """A mutant that did what no file may do."""
 
-    seed: int
+    source: str  # a seed, or a folder of files
     number: int
     kind: str  # crash, hang, memory, slow or unwritten
     name: str
@@ -218,8 +243,20 @@ class Results:
 
 def run(seed: int, count: int, first: int = 0) -> Results:
     """Decode `count` mutants in child processes; two at a time, with different fresh memory."""
-    found = Results(tried=count)
-    parts = [_Child(seed, first, count, filling) for filling in FILLINGS]
+    return _run([_Child(str(seed), first, count, filling) for filling in FILLINGS])
+
+
+def run_files(contents: list[bytes]) -> Results:
+    """The same with given files; their numbers are their positions."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, content in enumerate(contents):
+            (Path(folder) / str(number)).write_bytes(content)
+        return _run([_Child(folder, 0, len(contents), filling) for filling in FILLINGS])
+
+
+def _run(parts: list[_Child]) -> Results:
+    found = Results(tried=parts[0].end - parts[0].next)
+    source = parts[0].source
     with selectors.DefaultSelector() as waiting:
         for part in parts:
             part.start(waiting)
@@ -235,17 +272,17 @@ def run(seed: int, count: int, first: int = 0) -> Results:
         found.troubles += part.troubles
     for number in sorted(one.keys() & other.keys()):
         if one[number] != other[number]:
-            name = mutant(seed, number)[0]
+            name = file_of(source, number)[0]
             detail = f"{one[number][:150]} | {other[number][:150]}"
-            found.troubles.append(Trouble(seed, number, "unwritten", name, detail))
+            found.troubles.append(Trouble(source, number, "unwritten", name, detail))
     return found
 
 
 class _Child:
     """A process that decodes the mutants from a number on; it is replaced when it dies."""
 
-    def __init__(self, seed: int, first: int, count: int, filling: int) -> None:
-        self.seed, self.next, self.end, self.filling = seed, first, first + count, filling
+    def __init__(self, source: str, first: int, count: int, filling: int) -> None:
+        self.source, self.next, self.end, self.filling = source, first, first + count, filling
         self.outcomes: Counter[str] = Counter()
         self.digests: dict[int, str] = {}
         self.troubles: list[Trouble] = []
@@ -258,7 +295,7 @@ class _Child:
         left = self.end - self.next
         if left <= 0:
             return
-        arguments = [str(a) for a in ("--child", self.seed, self.next, left, self.filling)]
+        arguments = [str(a) for a in ("--child", self.source, self.next, left, self.filling)]
         env = {**os.environ, "MALLOC_PERTURB_": str(self.filling), "NDD_NUM_THREADS": "1"}
         env["NDD_COMPILE_AHEAD"] = "0"
         command = [sys.executable, "-m", "tests.faults.pictures", *arguments]
@@ -299,12 +336,13 @@ class _Child:
             self._trouble(self.current, kind, f"exit code {status}")
             self.next = self.current + 1
         elif status != 0:
-            self._trouble(self.next, "crash", f"exit code {status} between files")
+            last = min(self.next, self.end - 1)
+            self._trouble(last, "crash", f"exit code {status} between files or at exit")
             self.next += 1
 
     def _trouble(self, number: int, kind: str, detail: str) -> None:
-        name = mutant(self.seed, number)[0]
-        self.troubles.append(Trouble(self.seed, number, kind, name, detail))
+        name = file_of(self.source, number)[0]
+        self.troubles.append(Trouble(self.source, number, kind, name, detail))
 
     def check_time(self, waiting: selectors.BaseSelector) -> None:
         alive = self.process is not None and self.process.poll() is None
@@ -316,14 +354,14 @@ class _Child:
 def keep(trouble: Trouble) -> Path:
     """Keep the file of a trouble, so that it is tried in every run of the tests."""
     PAST.mkdir(exist_ok=True)
-    path = PAST / f"{trouble.kind}-{trouble.name}-{trouble.seed}-{trouble.number}.bin"
-    path.write_bytes(mutant(trouble.seed, trouble.number)[1])
+    path = PAST / f"{trouble.kind}-{trouble.name}-{trouble.source}-{trouble.number}.bin"
+    path.write_bytes(file_of(trouble.source, trouble.number)[1])
     return path
 
 
 def main(arguments: list[str]) -> int:
     if arguments[0] == "--child":
-        child(*map(int, arguments[1:]))
+        child(arguments[1], *map(int, arguments[2:]))
         return 0
     seed, count = int(arguments[0]), int(arguments[1])
     results = run(seed, count)

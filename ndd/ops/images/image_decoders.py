@@ -6,7 +6,7 @@ import inspect
 import io
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from math import prod
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -23,7 +23,7 @@ from ...core.schema import OPS, data, geometry, op, static
 from ...core.tensor import Tensor
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
-from ...fusion.graph.shapes import Array, Shapes
+from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
 from ...kernels.gpu.env import simulating
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
@@ -445,6 +445,20 @@ def _copy_sample(arrays: Sequence[Array], sample: int, out: Array) -> None:
 
 def _read_npy(data: Array) -> tuple[DType, Array]:
     """The array stored in the bytes of a .npy file, without a copy."""
+    start, shape, is_fortran, kind = _npy_header(data)
+    dtype = None if kind.hasobject or kind.names else dt.from_numpy(kind.newbyteorder("="))
+    if dtype is None:
+        raise ValueError(f"arrays of {kind} are not supported")
+    count = prod(shape)
+    fits = all(0 <= extent <= MAX_EXTENT for extent in shape)
+    if not fits or count * kind.itemsize > data.size - start:
+        raise ValueError(f"the header tells shape {shape} of {kind}, the data ends before")
+    flat = np.frombuffer(data, kind, count, start)
+    return dtype, flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+def _npy_header(data: Array) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]]:
+    """Where the values begin, their shape, whether they are in Fortran order, and their type."""
     # 64 KB are enough: NumPy rejects headers of more than 10000 bytes
     stream = io.BytesIO(data[: 1 << 16].tobytes())
     try:
@@ -454,19 +468,9 @@ def _read_npy(data: Array) -> tuple[DType, Array]:
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
         shape, is_fortran, kind = read(stream)
-    except (ValueError, KeyError, OverflowError, SyntaxError) as error:
+    except Exception as error:  # the header is Python source, so nearly anything can go wrong
         raise ValueError(f"{data.size} bytes are not a .npy file: {error}") from None
-    dtype = dt.from_numpy(kind.newbyteorder("="))
-    if dtype is None or kind.hasobject:
-        raise ValueError(f"arrays of {kind} are not supported")
-    start = stream.tell()
-    count = 1
-    for extent in shape:
-        count *= int(extent)
-    if min(shape, default=0) < 0 or count * kind.itemsize > data.size - start:
-        raise ValueError(f"the header tells shape {shape} of {kind}, the data ends before")
-    flat = np.frombuffer(data, kind, count, start)
-    return dtype, flat.reshape(shape, order="F" if is_fortran else "C")
+    return stream.tell(), tuple(map(int, shape)), is_fortran, kind
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -527,8 +531,10 @@ imread.__signature__ = _imread_signature()  # type: ignore[attr-defined]
 
 
 def _read_file(path: Location, keep_going: bool) -> Array:
+    from ...readers.contents import read_file
+
     try:
-        return np.frombuffer(Path(path).read_bytes(), np.uint8)
+        return read_file(path)
     except TypeError:
         raise TypeError(f"a path is needed, got {type(path).__name__}") from None
     except OSError as error:
