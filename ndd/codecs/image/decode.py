@@ -279,7 +279,9 @@ class Images:
         if self.regions is not None:
             start = start + self.regions[:, :2]
         regions = np.concatenate([start, start + size], axis=1).astype(np.int64)
-        return Images(self.headers, self.sources, self.colour, self.fast_idct, self.failed, regions)
+        return type(self)(
+            self.headers, self.sources, self.colour, self.fast_idct, self.failed, regions
+        )
 
     def decode(self, sample: int, out: Array) -> None:
         """Decode one sample into `out`."""
@@ -290,11 +292,15 @@ class Images:
         try:
             self._decode(header, sample, NATIVE[out.dtype], out)
         except ValueError as error:
-            problem = ValueError(f"{self.name(sample, header)}: {error}")
-            if self.failed is None:
-                raise problem from None
-            self.failed(sample, problem)
+            self._fail(sample, header, error)
             out[...] = 0
+
+    def _fail(self, sample: int, header: Header, error: ValueError) -> None:
+        """Raise the error of a sample, or note it if zeros are to be used."""
+        problem = ValueError(f"{self.name(sample, header)}: {error}")
+        if self.failed is None:
+            raise problem from None
+        self.failed(sample, problem)
 
     def held(self, sample: int, shape: tuple[int, ...], dtype: Any) -> int | None:
         """Decode a sample into this thread's buffer; returns its address, valid until the next one.
@@ -337,17 +343,22 @@ class Images:
         rows["data"], rows["length"] = encoded, lengths
         return Pictures(rows, self.colour, self.fast_idct, library)
 
+    def _region(self, sample: int) -> Region | None:
+        return None if self.regions is None else tuple(self.regions[sample].tolist())
+
+    def _decode_into(self, header: Header, colour: str, region: Region | None, out: Array) -> None:
+        decode_into(header, colour, region, self.fast_idct, out)
+
     def _decode(self, header: Header, sample: int, dtype: DType, out: Array) -> None:
-        rows = self.regions
-        region: Any = None if rows is None else tuple(rows[sample].tolist())
+        region = self._region(sample)
         is_ycbcr = self.colour == "YCbCr"
         colour = "RGB" if is_ycbcr else self.colour
         if header.dtype is dtype and not is_ycbcr:
-            decode_into(header, colour, region, self.fast_idct, out)
+            self._decode_into(header, colour, region, out)
             return
         shape = (*out.shape[:2], header.shape(colour)[2])
         pixels = np.empty(shape, header.dtype.np)
-        decode_into(header, colour, region, self.fast_idct, pixels)
+        self._decode_into(header, colour, region, pixels)
         out[...] = converted(pixels, is_ycbcr, dtype)
 
     def name(self, sample: int, header: Header | None = None) -> str:

@@ -15,7 +15,7 @@ from ...kernels.ir.dtypes import DType
 from . import exif
 from .formats import jpeg
 from .formats.jpeg import JpegFrame
-from .formats.known import Format, checked, format_of
+from .formats.known import checked, format_of
 from .limits import check_pixels, get_max_pixels
 from .nvimgcodec import nvimgcodec
 
@@ -64,8 +64,11 @@ NATIVE = {np.dtype(t.np): t for t in (dt.uint8, dt.uint16, dt.int8, dt.int16, dt
                                        dt.uint32, dt.int32)}  # fmt: skip
 
 
-def read_checked(data: Array, adjust_orientation: bool) -> Header:
-    """The header of a file of any format: our own checks come first, then nvimgcodec reads it."""
+def read_checked(data: Array, adjust_orientation: bool, isolate: bool = False) -> Header:
+    """The header of a file of any format: our own checks come first, then nvimgcodec reads it.
+
+    If `isolate`, it does so in another process.
+    """
     kind = format_of(data.data)
     if kind is None:
         raise _no_image(data)
@@ -73,17 +76,26 @@ def read_checked(data: Array, adjust_orientation: bool) -> Header:
     still = kind.still(data.data)
     if still is not None:
         data = np.frombuffer(still, np.uint8)
-    header = read_by_library(data, adjust_orientation, kind)
+    header = _read_isolated(data) if isolate else read_by_library(data)
+    if header.codec != kind.codec:
+        raise ValueError(f"a {kind.title} file looks like {header.codec} to the decoder")
     if (header.height, header.width) != size:
         raise ValueError(
             f"the {kind.title} header gives {size.height}x{size.width} pixels, but the decoder "
             f"finds {header.height}x{header.width}"
         )
-    return header
+    turn = exif.orientation_of(kind.codec, data.data) if adjust_orientation else 1
+    return header._replace(orientation=turn)
 
 
-def read_by_library(data: Array, adjust_orientation: bool, kind: Format) -> Header:
-    """The header as nvimgcodec reads it, for a file that is sound."""
+def _read_isolated(data: Array) -> Header:
+    from .isolated.decoder_process import read_header
+
+    return read_header(data)
+
+
+def read_by_library(data: Array) -> Header:
+    """The header as nvimgcodec reads it, for a file that is sound; the orientation is not read."""
     stream = nvimgcodec().CodeStream(data)
     try:
         codec: str = stream.codec_name
@@ -93,14 +105,11 @@ def read_by_library(data: Array, adjust_orientation: bool, kind: Format) -> Head
         is_cmyk = channels == 4 and stream.color_spec.name in ("CMYK", "YCCK")
     except Exception:
         raise _no_image(data) from None
-    if codec != kind.codec:
-        raise ValueError(f"a {kind.title} file looks like {codec} to the decoder")
     if native is None:
         raise ValueError(f"a {codec} image of {np.dtype(stream.dtype)} is not supported")
     if channels < 1:
         raise ValueError(f"the {codec} header gives a size of {height}x{width}x{channels}")
-    turn = exif.orientation_of(codec, data.data) if adjust_orientation else 1
-    return Header(codec, height, width, channels, native, is_cmyk, turn, data)
+    return Header(codec, height, width, channels, native, is_cmyk, 1, data)
 
 
 def _no_image(data: Array) -> ValueError:
@@ -116,11 +125,11 @@ class Headers(Sequence["Header | None"]):
     For plain JPEG files this keeps only numbers, and makes a `Header` from them on demand.
     """
 
-    def __init__(self, files: Node, adjust_orientation: bool) -> None:
+    def __init__(self, files: Node, adjust_orientation: bool, isolate: bool = False) -> None:
         assert files.storage is not None
         strided = files.storage.strides is not None
         self._files, self._storage = files, contiguous(files) if strided else files.storage
-        self._adjust = adjust_orientation
+        self._adjust, self._isolate = adjust_orientation, isolate
         self._lengths = files.shapes.rows[:, 0]
         self._frames = jpeg.frames(self._storage.addresses, self._lengths)
         self._turns = np.ones(len(self._frames), np.int64)
@@ -144,7 +153,7 @@ class Headers(Sequence["Header | None"]):
         height, width = self._frames[sample, : JpegFrame.channels].tolist()
         if height:
             check_pixels("jpeg", height, width)
-        self._others[sample] = read_checked(self._data(sample), self._adjust)
+        self._others[sample] = read_checked(self._data(sample), self._adjust, self._isolate)
 
     def _data(self, sample: int) -> Array:
         return as_array(self._storage, self._files, sample)

@@ -44,6 +44,10 @@ ON_ERROR_DOC = (
     "image of the batch in its place; 'fill' it with zeros; or call a function that takes the "
     "SampleError and returns the pixels, or None to skip. `ndd.decoders.errors` records failures."
 )
+ISOLATE_DOC = (
+    "Decode in other processes with limits of memory and time, where a hostile file costs only "
+    "itself; the default is False, or True if the environment has NDD_ISOLATE=1."
+)
 PIXEL_TYPES = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.uint32, dt.int32, dt.float32)
 
 # Samples that could not be decoded, recorded under every policy except "raise".
@@ -80,6 +84,7 @@ _USED = {
         dt.uint8,
         "Element type; values are scaled from full range to full range, floats to 0…1.",
     ),
+    "isolate": static(bool, None, ISOLATE_DOC),
     "jpeg_fancy_upsampling": static(bool, False, "Smooth JPEG chroma on the GPU, as the CPU does."),
     "on_error": static("Policy", "raise", ON_ERROR_DOC),
     "output_type": static(DALIImageType, DALIImageType.RGB, "Colour space of the result."),
@@ -92,6 +97,7 @@ class Options(NamedTuple):
 
     adjust_orientation: bool
     dtype: DType
+    isolate: bool | None
     jpeg_fancy_upsampling: bool
     on_error: Any
     output_type: DALIImageType
@@ -141,6 +147,17 @@ def sources_of(x: Node) -> Sequence[str]:
     return info
 
 
+def is_isolated(asked: bool | None) -> bool:
+    """Whether to decode in other processes."""
+    return os.environ.get("NDD_ISOLATE") == "1" if asked is None else asked
+
+
+def _isolated_images() -> type[Images]:
+    from ...codecs.image.isolated.isolated_images import IsolatedImages
+
+    return IsolatedImages
+
+
 class Decoding:
     """One call of an image decoder: reads headers when constructed, pixels when evaluated."""
 
@@ -153,6 +170,7 @@ class Decoding:
         self.options = options
         self.sources = sources_of(x)
         self.failures: dict[int, SampleError] = {}
+        self.isolate = is_isolated(options.isolate)
         self.headers = self._read_headers()
         colour = options.output_type.name
         natives = self.headers.dtypes()
@@ -162,10 +180,11 @@ class Decoding:
         self.colour = plain if self.native else colour
         self.shapes = self.headers.shapes(plain)
         failed = None if options.on_error == "raise" else self._failed
-        self.images = Images(self.headers, self.sources, self.colour, options.use_fast_idct, failed)
+        kind = _isolated_images() if self.isolate else Images
+        self.images = kind(self.headers, self.sources, self.colour, options.use_fast_idct, failed)
 
     def _read_headers(self) -> Headers:
-        headers = Headers(encoded(self.x), self.options.adjust_orientation)
+        headers = Headers(encoded(self.x), self.options.adjust_orientation, self.isolate)
         for s in headers.unknown():
             try:
                 headers.read(s)
@@ -382,6 +401,7 @@ def peek_image_shape(
     adjust_orientation=static(bool, True, "Apply the EXIF orientation to the shape."),
     dtype=static(DType, dt.int64, "Element type of the result."),
     image_type=static(DALIImageType, DALIImageType.RGB, "Determines the number of channels."),
+    isolate=static(bool, None, "Read headers in another process, as `decoders.image` does."),
     *,
     ordinal,
 ):
@@ -391,7 +411,7 @@ def peek_image_shape(
     if dtype not in _SHAPE_TYPES:
         known = ", ".join(map(str, _SHAPE_TYPES))
         raise TypeError(f"`dtype` must be one of {known}, got {dtype}")
-    options = Options(adjust_orientation, dt.uint8, False, "raise", image_type, False)
+    options = Options(adjust_orientation, dt.uint8, isolate, False, "raise", image_type, False)
     shapes = Decoding("peek_image_shape", input, options).shapes
     return convert.copy_arrays(list(shapes.rows.astype(dtype.np)), dtype, None, input.batch)
 
