@@ -84,6 +84,7 @@ class Pipeline:
         self.shapes = {p: self._made(p) for s in steps for p in s.writes}
         self.scratch: dict[int, int] = {}  # offsets of values in scratch memory
         self.memory: dict[int, Array] = {}  # addresses of the samples of all values
+        self.prepares: list[Callable[[int, int], None]] = []  # of decoders that want to know
         self.held: int | None = None  # a value that may stay in its decoder's memory
         self.between = 0  # bytes of scratch memory for values between steps
         self.room = 0  # bytes of scratch memory that the kernels need for themselves
@@ -102,6 +103,8 @@ class Pipeline:
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
+            for prepare in self.prepares:
+                prepare(begin, end)
             size = 1 if one_by_one else end - begin
             for sample in range(begin, end, size):
                 self._do(works, sample, sample + size, worker)
@@ -208,7 +211,10 @@ class Pipeline:
         """Bounds of chunks of about equal volume, four per thread so that a slow one evens out."""
         threads = self.pool.num_threads
         if self.decodes and threads > 1:
-            return list(range(count + 1))  # a sample takes long, and its time is unknown
+            # A sample takes long, and its time is unknown.
+            pictures = [s.root for s in self.decodes if self._has_regions(s.root)]
+            run = max((self.nodes[p].params.run_length for p in pictures), default=1)
+            return _runs(count, threads, run)
         written = sum(self._nbytes(p) for p in self.shapes)
         small = written < PARALLEL_MIN_BYTES and not self.scratch
         if threads == 1 or count <= 1 or small:
@@ -288,6 +294,8 @@ class Pipeline:
         function = node.definition.kind.function  # type: ignore[attr-defined]
         shapes, dtype = self.shapes[p].tuples, node.dtype.np
         addresses = self.memory[p].tolist()
+        if self._has_regions(p):
+            self.prepares.append(params.prepare)
         is_relative, is_held = p in self.scratch, p == self.held
 
         def work(begin: int, end: int, places: Places) -> None:
@@ -304,3 +312,12 @@ class Pipeline:
                     raise at_site(error, node.op, node.result.site) from error.__cause__
 
         return work
+
+
+def _runs(count: int, threads: int, longest: int) -> list[int]:
+    """Bounds of runs that get shorter towards the end, so that all threads end together."""
+    bounds = [0]
+    while bounds[-1] < count:
+        left = count - bounds[-1]
+        bounds.append(bounds[-1] + max(1, min(longest, left // (2 * threads))))
+    return bounds

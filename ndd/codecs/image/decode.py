@@ -248,6 +248,11 @@ class Images:
     pictures. A header is None if it could not be read and failures are filled.
     """
 
+    run_length = 1
+
+    def prepare(self, begin: int, end: int) -> None:
+        """Samples [begin, end) will be decoded by this thread, in this order."""
+
     def __init__(
         self,
         headers: Headers,
@@ -346,19 +351,23 @@ class Images:
     def _region(self, sample: int) -> Region | None:
         return None if self.regions is None else tuple(self.regions[sample].tolist())
 
-    def _decode_into(self, header: Header, colour: str, region: Region | None, out: Array) -> None:
-        decode_into(header, colour, region, self.fast_idct, out)
+    @property
+    def stored_colour(self) -> str:
+        """The colour space that is decoded; YCbCr follows from RGB."""
+        return "RGB" if self.colour == "YCbCr" else self.colour
+
+    def _decode_into(self, header: Header, sample: int, out: Array) -> None:
+        """Decode a sample, in the type of its file."""
+        decode_into(header, self.stored_colour, self._region(sample), self.fast_idct, out)
 
     def _decode(self, header: Header, sample: int, dtype: DType, out: Array) -> None:
-        region = self._region(sample)
         is_ycbcr = self.colour == "YCbCr"
-        colour = "RGB" if is_ycbcr else self.colour
         if header.dtype is dtype and not is_ycbcr:
-            self._decode_into(header, colour, region, out)
+            self._decode_into(header, sample, out)
             return
-        shape = (*out.shape[:2], header.shape(colour)[2])
+        shape = (*out.shape[:2], header.shape(self.stored_colour)[2])
         pixels = np.empty(shape, header.dtype.np)
-        self._decode_into(header, colour, region, pixels)
+        self._decode_into(header, sample, pixels)
         out[...] = converted(pixels, is_ycbcr, dtype)
 
     def name(self, sample: int, header: Header | None = None) -> str:

@@ -6,6 +6,7 @@ the process that started it closes the pipe of requests, in whatever way.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import resource
@@ -27,6 +28,8 @@ from .messages import (
     packed_reply,
     unpacked_request,
 )
+
+_M_PERTURB = -6  # of glibc's mallopt
 
 
 class SharedBlock:
@@ -92,7 +95,7 @@ def _read(descriptor: int) -> bytes:
 def _answer(data: bytes, files: SharedBlock, pixels: SharedBlock) -> Reply:
     request, facts = unpacked_request(data)
     try:
-        file = files.sized(request.inbox)[: request.length]
+        file = files.sized(request.inbox)[request.begin : request.begin + request.length]
         if request.task == Task.header:
             return Reply(True, Facts.of(read_by_library(file)), "")
         _decode(request, facts, file, pixels.sized(request.outbox))
@@ -101,12 +104,26 @@ def _answer(data: bytes, files: SharedBlock, pixels: SharedBlock) -> Reply:
     return Reply(True, facts, "")
 
 
+def _fill_fresh_memory(byte: int) -> None:
+    """Have the C library fill all memory that it hands out and takes back; 0 switches that off.
+
+    It costs a photo 6 % of its time.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:  # glibc
+        set_option(_M_PERTURB, byte)
+
+
 def _decode(request: Request, facts: Facts, file: Array, block: Array) -> None:
     header = facts.header(file)
     shape = request.rows, request.columns, request.depth
     size = int(np.prod(shape)) * header.dtype.bytes
-    out = block[:size]
-    out[...] = 0  # no pixels of another picture
+    out = block[request.target : request.target + size]
+    # Memory holds pixels of other pictures. JPEG decoders write all rows or fail; others may not.
+    is_trusted = header.codec == "jpeg"
+    _fill_fresh_memory(0 if is_trusted else 165)
+    if not is_trusted:
+        out[...] = 0
     region = None
     if request.bottom >= 0:
         region = request.top, request.left, request.bottom, request.right

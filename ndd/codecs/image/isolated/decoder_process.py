@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import itertools
 import mmap
 import os
 import select
@@ -17,8 +18,10 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,6 +79,7 @@ class DecoderProcess:
 
     def __init__(self) -> None:
         self.inbox, self.outbox = OwnBlock("ndd-files"), OwnBlock("ndd-pixels")
+        self.waiting = 0  # answers that nobody has taken yet
         theirs, self._requests = os.pipe()
         self._replies, answers = os.pipe()
         shared = (theirs, answers, self.inbox.descriptor, self.outbox.descriptor)
@@ -83,11 +87,9 @@ class DecoderProcess:
         # -P: a file `ndd.py` in the current directory must not be imported.
         numbers = map(str, (*shared, MEGABYTES, SECONDS))
         command = [sys.executable, "-P", "-c", _PROGRAM, path, *numbers]
-        # Memory that the C library hands out is filled, so that it never holds another picture.
-        env = {**os.environ, "MALLOC_PERTURB_": "165"}
         null = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, stdin=null, stdout=null, stderr=null, pass_fds=shared, env=env
+            command, stdin=null, stdout=null, stderr=null, pass_fds=shared
         )
         os.close(theirs)
         os.close(answers)
@@ -96,8 +98,8 @@ class DecoderProcess:
         )
         self._end = weakref.finalize(self, _end, own)
         self._end.atexit = False  # see `_kill_all`
-        self._waiting = select.poll()
-        self._waiting.register(self._replies, select.POLLIN)
+        self._ready = select.poll()
+        self._ready.register(self._replies, select.POLLIN)
         try:
             self._reply(_START_SECONDS)
         except BaseException:
@@ -115,30 +117,45 @@ class DecoderProcess:
         """End the process at once; what it has written stays readable."""
         self._end()
 
-    def ask(self, data: Array, request: Request, facts: Facts) -> Reply:
-        """Have a file worked on; raises a ValueError if the process does not answer."""
-        self.inbox.reserve(data.size)
-        self.inbox.bytes[: data.size] = data
-        sizes = {"length": data.size, "inbox": self.inbox.bytes.size}
-        message = request._replace(outbox=self.outbox.bytes.size, **sizes)
+    def post(self, requests: Sequence[tuple[Request, Facts]]) -> None:
+        """Add tasks to those that the process works on; `take` returns its answers in order."""
+        sizes = {"inbox": self.inbox.bytes.size, "outbox": self.outbox.bytes.size}
+        messages = [packed_request(r._replace(**sizes), facts) for r, facts in requests]
         try:
-            os.write(self._requests, packed_request(message, facts))
-            return self._reply(SECONDS)
+            os.write(self._requests, b"".join(messages))
+        except OSError:
+            pass  # it has died, which `take` will find out
+        except BaseException:
+            self.stop()
+            raise
+        self.waiting += len(messages)
+
+    def take(self) -> Reply:
+        """The next answer; raises a ValueError if the process does not give it."""
+        try:
+            reply = self._reply(SECONDS)
         except BaseException:
             self.stop()  # also after Ctrl-C: its answer would be taken for that to the next file
             raise
+        self.waiting -= 1
+        return reply
 
     def _reply(self, seconds: int) -> Reply:
-        data, deadline = b"", time.monotonic() + seconds
-        while len(data) < REPLY_SIZE:
-            left = deadline - time.monotonic()
-            if left <= 0 or not self._waiting.poll(left * 1000):
-                raise ValueError(f"its decoder process was stopped after {seconds} seconds")
-            part = os.read(self._replies, REPLY_SIZE - len(data))
-            if not part:
-                raise ValueError(f"its decoder process died{_cause(self._process.wait())}")
-            data += part
-        return unpacked_reply(data)
+        deadline = time.monotonic() + seconds
+
+        def read(size: int) -> bytes:
+            data = b""
+            while len(data) < size:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._ready.poll(left * 1000):
+                    raise ValueError(f"its decoder process was stopped after {seconds} seconds")
+                part = os.read(self._replies, size - len(data))
+                if not part:
+                    raise ValueError(f"its decoder process died{_cause(self._process.wait())}")
+                data += part
+            return data
+
+        return unpacked_reply(read(REPLY_SIZE), read)
 
 
 def _cause(status: int) -> str:
@@ -174,6 +191,7 @@ class _Local(threading.local):
 
     def __init__(self) -> None:
         self.process: DecoderProcess | None = None
+        self.run: tuple[Any, DecodeRun] | None = None  # and the images it belongs to
         self.zeros: Array = np.zeros(0, np.uint8)
 
 
@@ -186,7 +204,23 @@ def of_this_thread() -> DecoderProcess:
     if process is None or not process.is_usable():
         _local.process = None
         process = _local.process = DecoderProcess()
+    while process.waiting:  # after an error, nobody needs the answers to the rest of a run
+        process.take()
     return process
+
+
+def begin_run(owner: Any, pictures: Sequence[Picture]) -> None:
+    """Have pictures of `owner` decoded; `next_of` takes them in the same order."""
+    _local.run = None
+    _local.run = (owner, DecodeRun(pictures))
+
+
+def next_of(owner: Any, picture: Picture) -> tuple[int, Array]:
+    """Address and bytes of a picture, which should be the next of the run of this thread."""
+    if _local.run is None or _local.run[0] is not owner or _local.run[1].next != picture.sample:
+        begin_run(owner, [picture])
+    assert _local.run is not None
+    return _local.run[1].take()
 
 
 def zeros(nbytes: int) -> int:
@@ -209,7 +243,7 @@ def _forget_all() -> None:
         for descriptor in own.descriptors:
             os.close(descriptor)
     _running.clear()
-    process, _local.process = _local.process, None
+    process, _local.process, _local.run = _local.process, None, None
     if process is not None:
         process.forget()
 
@@ -224,7 +258,11 @@ if hasattr(os, "register_at_fork"):
 
 def read_header(data: Array) -> Header:
     """The header of a file that our checks have found sound, as nvimgcodec reads it."""
-    reply = of_this_thread().ask(data, Request(Task.header, 0, 0, 0), Facts())
+    process = of_this_thread()
+    process.inbox.reserve(data.size)
+    process.inbox.bytes[: data.size] = data
+    process.post([(Request(Task.header, length=data.size), Facts())])
+    reply = process.take()
     if not reply.is_done:
         raise ValueError(reply.text)
     try:
@@ -233,14 +271,64 @@ def read_header(data: Array) -> Header:
         raise ValueError("its decoder process gave no header") from None
 
 
-def decoded(header: Header, request: Request, nbytes: int) -> tuple[int, Array]:
-    """The pixels of a picture, and their address; valid until this thread decodes the next one.
+class Picture(NamedTuple):
+    """A picture to decode: its number, its header, and what of it is wanted."""
 
-    Raises a ValueError if it cannot be decoded.
+    sample: int
+    header: Header
+    request: Request
+
+    @property
+    def nbytes(self) -> int:
+        request = self.request
+        return request.rows * request.columns * request.depth * self.header.dtype.bytes
+
+
+class DecodeRun:
+    """Pictures that the decoder process of this thread decodes one after the other.
+
+    It works on the next one while this thread works on the last, and neither sleeps in between.
     """
-    process = of_this_thread()
-    process.outbox.reserve(nbytes)
-    reply = process.ask(header.data, request, Facts.of(header))
-    if not reply.is_done:
-        raise ValueError(reply.text)
-    return process.outbox.address, process.outbox.bytes[:nbytes]
+
+    def __init__(self, pictures: Sequence[Picture]) -> None:
+        self._process = process = of_this_thread()
+        files = _offsets([p.header.data.size for p in pictures])
+        pixels = _offsets([p.nbytes for p in pictures])
+        process.inbox.reserve(files[-1])
+        process.outbox.reserve(pixels[-1])
+        self._pictures = deque(zip(pictures, pixels, strict=False))
+        requests = []
+        for picture, begin, target in zip(pictures, files, pixels, strict=False):
+            data = picture.header.data
+            process.inbox.bytes[begin : begin + data.size] = data
+            place = {"begin": begin, "length": data.size, "target": target}
+            requests.append((picture.request._replace(**place), Facts.of(picture.header)))
+        process.post(requests)
+
+    @property
+    def next(self) -> int | None:
+        """The number of the next picture."""
+        return self._pictures[0][0].sample if self._pictures else None
+
+    def take(self) -> tuple[int, Array]:
+        """Address and bytes of the next picture, valid until the run after this one begins.
+
+        Raises a ValueError if it cannot be decoded.
+        """
+        picture, target = self._pictures.popleft()
+        try:
+            reply = self._process.take()
+        except ValueError:
+            rest = [picture for picture, _ in self._pictures]
+            if rest:
+                self.__init__(rest)  # type: ignore[misc]
+            raise
+        if not reply.is_done:
+            raise ValueError(reply.text)
+        outbox = self._process.outbox
+        return outbox.address + target, outbox.bytes[target : target + picture.nbytes]
+
+
+def _offsets(sizes: list[int]) -> list[int]:
+    """Offsets of blocks that follow each other, aligned, and their end."""
+    return list(itertools.accumulate((-(-size // 64) * 64 for size in sizes), initial=0))

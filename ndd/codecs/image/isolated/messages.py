@@ -7,6 +7,7 @@ only numbers and a text, and the process that asked checks them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -59,9 +60,11 @@ class Request(NamedTuple):
     """A task: the file lies in one block of shared memory, and its pixels go to another."""
 
     task: int
-    length: int  # of the file
-    inbox: int  # sizes of the blocks, which may have grown
-    outbox: int
+    begin: int = 0  # where the file lies in its block
+    length: int = 0
+    target: int = 0  # where the pixels go
+    inbox: int = 0  # sizes of the blocks, which may have grown
+    outbox: int = 0
     colour: int = 0
     fast_idct: int = 0
     top: int = 0  # the region, if `bottom` is not negative
@@ -82,7 +85,7 @@ class Reply(NamedTuple):
 
 
 _REQUEST = struct.Struct(f"<{len(Request._fields) + len(Facts._fields)}q")
-_REPLY = struct.Struct(f"<{1 + len(Facts._fields)}qH{MAX_TEXT}s")
+_REPLY = struct.Struct(f"<{1 + len(Facts._fields)}qH")  # the text follows
 REQUEST_SIZE, REPLY_SIZE = _REQUEST.size, _REPLY.size
 
 
@@ -98,9 +101,11 @@ def unpacked_request(data: bytes) -> tuple[Request, Facts]:
 
 def packed_reply(reply: Reply) -> bytes:
     text = reply.text.encode(errors="replace")[:MAX_TEXT]
-    return _REPLY.pack(reply.is_done, *reply.facts, len(text), text)
+    return _REPLY.pack(reply.is_done, *reply.facts, len(text)) + text
 
 
-def unpacked_reply(data: bytes) -> Reply:
-    is_done, *numbers, length, text = _REPLY.unpack(data)
-    return Reply(is_done == 1, Facts(*numbers), text[:length].decode(errors="replace"))
+def unpacked_reply(head: bytes, text: Callable[[int], bytes]) -> Reply:
+    """A reply; `text` reads as many bytes as the head says."""
+    is_done, *numbers, length = _REPLY.unpack(head)
+    words = text(min(length, MAX_TEXT)).decode(errors="replace") if length else ""
+    return Reply(is_done == 1, Facts(*numbers), words)
