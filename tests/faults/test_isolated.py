@@ -112,7 +112,9 @@ def test_policies(mode: str) -> None:
     good = as_bytes(files()["jpeg"])
     wanted = np.asarray(ndd.decoders.image(ndd.tensor(good)))
     batch = ndd.batch([bad("crash"), good, bad("exit"), good, bad("crash", "png")])
-    with pytest.raises(ValueError, match=r"decoders\.image: sample 1 .*decoder process died of SIG"):
+    with pytest.raises(
+        ValueError, match=r"decoders\.image: sample 1 .*decoder process died of SIG"
+    ):
         ndd.decoders.image(ndd.batch([good, bad("crash")]), isolate=True).evaluate()
     assert_same(ndd.decoders.image(batch, isolate=True, on_error="skip"), [wanted] * 5)
     assert sorted(e.index for e in ndd.decoders.errors) == [0, 2, 4]

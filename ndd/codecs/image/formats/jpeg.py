@@ -21,7 +21,7 @@ _MAX_CHANNELS = 4
 _MAX_SCANS = 100
 
 
-class Frame(NamedTuple):
+class FrameHeader(NamedTuple):
     """What the header of a JPEG file tells about its picture."""
 
     height: int
@@ -35,9 +35,9 @@ def check(data: memoryview) -> Extents:
     return extents("jpeg", frame.height, frame.width)
 
 
-def frame_of(data: memoryview) -> Frame:
+def frame_of(data: memoryview) -> FrameHeader:
     """The frame header of a file or of a picture in a TIFF file."""
-    frame: Frame | None = None
+    frame: FrameHeader | None = None
     for marker, at, end in segments(data):
         if marker in _FRAMES:
             require(frame is None, "there are two frame headers")
@@ -52,7 +52,7 @@ def frame_of(data: memoryview) -> Frame:
     raise AssertionError
 
 
-def _frame(data: memoryview, at: int, end: int) -> Frame:
+def _frame(data: memoryview, at: int, end: int) -> FrameHeader:
     require(end - at >= 6, "its frame header ends early")
     height, width = data[at + 1] << 8 | data[at + 2], data[at + 3] << 8 | data[at + 4]
     channels = data[at + 5]
@@ -60,7 +60,7 @@ def _frame(data: memoryview, at: int, end: int) -> Frame:
     require(height > 0 and width > 0, f"its size is {height}x{width}")
     for sampling in data[at + 7 : end : 3]:
         require(1 <= sampling >> 4 <= 4 and 1 <= sampling & 15 <= 4, "a sampling factor")
-    return Frame(height, width, channels)
+    return FrameHeader(height, width, channels)
 
 
 class JpegFrame(IntEnum):

@@ -46,7 +46,7 @@ def still(data: memoryview) -> bytes | None:
     pixels = [data[at:end] for kind, at, end in first if kind == b"IDAT"]
     pixels = pixels or [data[at + 4 : end] for kind, at, end in first if kind == b"fdAT"]
     before = [c for c in chunks[: frames[0]] if c[0] not in (b"acTL", b"IDAT")]
-    parts = [data[at - 8 : end + 4] for _, at, end in before]
+    parts: list[bytes | memoryview] = [data[at - 8 : end + 4] for _, at, end in before]
     parts += [_chunk(b"IDAT", part) for part in pixels]
     return b"".join([SIGNATURE, *parts, _chunk(b"IEND", b"")])
 

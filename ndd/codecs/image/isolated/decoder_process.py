@@ -209,13 +209,13 @@ def of_this_thread() -> DecoderProcess:
     return process
 
 
-def begin_run(owner: Any, pictures: Sequence[Picture]) -> None:
+def begin_run(owner: Any, pictures: Sequence[WantedPicture]) -> None:
     """Have pictures of `owner` decoded; `next_of` takes them in the same order."""
     _local.run = None
     _local.run = (owner, DecodeRun(pictures))
 
 
-def next_of(owner: Any, picture: Picture) -> tuple[int, Array]:
+def next_of(owner: Any, picture: WantedPicture) -> tuple[int, Array]:
     """Address and bytes of a picture, which should be the next of the run of this thread."""
     if _local.run is None or _local.run[0] is not owner or _local.run[1].next != picture.sample:
         begin_run(owner, [picture])
@@ -271,7 +271,7 @@ def read_header(data: Array) -> Header:
         raise ValueError("its decoder process gave no header") from None
 
 
-class Picture(NamedTuple):
+class WantedPicture(NamedTuple):
     """A picture to decode: its number, its header, and what of it is wanted."""
 
     sample: int
@@ -290,7 +290,7 @@ class DecodeRun:
     It works on the next one while this thread works on the last, and neither sleeps in between.
     """
 
-    def __init__(self, pictures: Sequence[Picture]) -> None:
+    def __init__(self, pictures: Sequence[WantedPicture]) -> None:
         self._process = process = of_this_thread()
         files = _offsets([p.header.data.size for p in pictures])
         pixels = _offsets([p.nbytes for p in pictures])

@@ -9,7 +9,7 @@ from ....fusion.graph.shapes import Array, Shapes
 from ....kernels.ir.dtypes import DType
 from ..decode import Images
 from ..headers import Header
-from .decoder_process import Picture, begin_run, next_of, zeros
+from .decoder_process import WantedPicture, begin_run, next_of, zeros
 from .messages import COLOUR_NAMES, Request, Task
 
 # Bytes of pixels up to which pictures form a run; shared memory never shrinks.
@@ -60,11 +60,11 @@ class IsolatedImages(Images):
             pixels = next_of(self, self._picture(sample, header))[1]
             out[...] = pixels.view(out.dtype).reshape(out.shape)
 
-    def _picture(self, sample: int, header: Header) -> Picture:
+    def _picture(self, sample: int, header: Header) -> WantedPicture:
         colour = self.stored_colour
         shape, region = header.shape(colour), self._region(sample)
         if region is not None:
             shape = (region[2] - region[0], region[3] - region[1], shape[2])
         number, place = COLOUR_NAMES.index(colour), region or (0, 0, -1, -1)
         request = Request(Task.decode, 0, 0, 0, 0, 0, number, self.fast_idct, *place, *shape)
-        return Picture(sample, header, request)
+        return WantedPicture(sample, header, request)
