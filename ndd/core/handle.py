@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..fusion.graph.build import copy, transfer
 from ..fusion.graph.node import Node
+from ..fusion.graph.sites import Site
 from ..fusion.run.executor import Executor
 from ..kernels.gpu.env import require_gpu
 from ..kernels.ir.dtypes import DType
@@ -16,10 +17,13 @@ from ..loop.calls import made, note_read
 from ..runtime.context import EvalContext, EvalMode, current_context, current_mode
 from ..runtime.device import Device
 from ..runtime.device import device as as_device
+from .errors import user_site
 from .operators import Operators
+from .waiting import Waiting, readers
 
 _EAGER, _SYNC_FULL = EvalMode.eager, EvalMode.sync_full
 _CPU = Device("cpu")
+_waiting = Waiting()
 Self = TypeVar("Self", bound="Handle")
 
 
@@ -48,15 +52,19 @@ def _fallback_pool() -> Any:
     return ThreadPool(1)
 
 
-def finish_call(nodes: Sequence[Node]) -> None:
-    """The flush policy: queue, run or leave the new nodes at the end of an op call."""
+def finish_call(nodes: Sequence[Node], site: Site) -> None:
+    """The flush policy: queue, run or leave the new nodes at the end of an op call.
+
+    `site` is the user's line of the call.
+    """
     mode = current_mode()
     context = current_context()
     executor = executor_of(context)
     reads_external = False
     for node in nodes:
         reads_external = _check_inputs(node, context) or reads_external
-        node.result.context = context
+        result = node.result
+        result.context, result.site = context, site
     if mode is _EAGER and not reads_external:
         for node in nodes:
             executor.submit(node)
@@ -65,6 +73,8 @@ def finish_call(nodes: Sequence[Node]) -> None:
             executor.evaluate(node)
         if mode is _SYNC_FULL or reads_external:
             synchronize(nodes)
+    if len(_waiting.handles) > _waiting.limit:
+        _waiting.sweep()
 
 
 def _check_inputs(node: Node, context: EvalContext) -> bool:
@@ -73,20 +83,19 @@ def _check_inputs(node: Node, context: EvalContext) -> bool:
     Returns whether the node reads memory that is not ours: it may change when the call returns.
     """
     reads_external = False
-    stack = list(node.inputs)
-    while stack:
-        n = stack.pop()
+    stack = [*node.inputs]
+    for n in stack:
         result = n.result
-        if result.storage is not None and result.storage.external:
-            reads_external = True
-        if result.context is context:
-            continue
-        if result.context is not None:
+        storage, owner = result.storage, result.context
+        if storage is not None:
+            if storage.external:
+                reads_external = True
+        elif owner is None:  # made by this call
+            stack.extend(n.inputs)
+        if owner is not None and owner is not context:
             evaluate_node(n)
             if n.device is not None:
                 _wait_for_stream(n, context)
-        elif result.storage is None:  # made by this call
-            stack.extend(n.inputs)
     return reads_external
 
 
@@ -106,6 +115,23 @@ def evaluate_node(node: Node) -> None:
         if node.result.error is not None:
             raise node.result.error.with_traceback(None)
         executor_of(node.result.context or current_context()).evaluate(node)
+
+
+def hand_out(node: Node) -> None:
+    """Prepare the memory of a computed value for the user, who may write to it from now on.
+
+    Everything pending that reads the memory is computed first, and later calls that read it run at
+    once, like those that read memory of other libraries. So results do not depend on eval modes.
+    """
+    memory = node.stored
+    if memory.readonly or memory.external or memory.owner is None:
+        return
+    memory.owner.handed_out = True  # first, because another thread may be making a call
+    by_context: dict[Any, list[Node]] = {}
+    for reader in readers(_waiting.pending(), memory):
+        by_context.setdefault(reader.result.context, []).append(reader)
+    for context, nodes in by_context.items():
+        executor_of(context or current_context()).settle(nodes)
 
 
 def evaluate_argument(node: Node) -> None:
@@ -152,7 +178,9 @@ class Handle(Operators):
     def _of(cls: type[Self], node: Node) -> Self:
         handle = object.__new__(cls)
         handle._node = node
-        node.result.handle = weakref.ref(handle)
+        reference = node.result.handle = weakref.ref(handle)
+        if node.result.storage is None:
+            _waiting.handles.append(reference)
         return handle
 
     @property
@@ -236,5 +264,5 @@ def _moved(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     if ordinal is not None:
         require_gpu("to_device")
     moved = transfer(node, ordinal) if node.device != ordinal else copy("copy", node)
-    finish_call([moved])
+    finish_call((moved,), user_site())
     return wrap(moved)
