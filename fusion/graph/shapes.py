@@ -19,7 +19,7 @@ class Shapes:
     """Shapes of all samples as one int64 array [samples, rank]; derived values are cached."""
 
     __slots__ = (
-        "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
+        "_bound", "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
         "count", "rank", "rows",
     )  # fmt: skip
 
@@ -32,6 +32,7 @@ class Shapes:
         self._tuples: list[tuple[int, ...]] | None = None
         self._uniform: bool | None = None
         self._volumes: Array | None = None
+        self._bound = 0  # no volume is larger, once they are known
         self._strides: Array | None = None
 
     @staticmethod
@@ -54,15 +55,18 @@ class Shapes:
     @property
     def volumes(self) -> Array:
         if self._volumes is None:
-            self._volumes = _checked_volumes(self.rows, self.uniform)
+            self._volumes, self._bound = _checked_volumes(self.rows, self.uniform)
         return self._volumes
 
     def sizes(self, itemsize: int) -> Array:
         """Bytes of each sample; raises an error if no memory can hold them all."""
         found = self.volumes * itemsize  # fits, because volumes are checked
-        total = float(found.sum(dtype=np.float64))
-        if total > MAX_BYTES:
-            raise ValueError(f"the result is too large: {total:.3g} bytes in {self.count} samples")
+        if self._bound * itemsize * self.count > MAX_BYTES:
+            total = sum(found.tolist())
+            if total > MAX_BYTES:
+                raise ValueError(
+                    f"the result is too large: {total:.3g} bytes in {self.count} samples"
+                )
         return found
 
     def checked(self) -> Shapes:
@@ -114,19 +118,22 @@ class Shapes:
         return found
 
 
-def _checked_volumes(rows: Array, uniform: bool) -> Array:
-    """The volume of each sample, in integers that cannot overflow."""
-    largest = (rows[:1] if uniform else rows.max(axis=0, keepdims=True)).tolist()
-    bound = prod(largest[0]) if largest else 0
-    if bound <= MAX_EXTENT:
-        return np.full(len(rows), bound) if uniform else rows.prod(axis=1)
+def _checked_volumes(rows: Array, uniform: bool) -> tuple[Array, int]:
+    """The volume of each sample, in integers that cannot overflow, and a bound for all of them."""
+    if uniform:
+        bound = prod(rows[0].tolist()) if len(rows) else 0
+        if bound <= MAX_EXTENT:
+            return np.full(len(rows), bound), bound
+    else:
+        bound = int(np.maximum.reduce(rows, axis=None)) ** rows.shape[1]
+        if bound <= MAX_EXTENT:
+            return rows.prod(axis=1), bound
     volumes = [prod(row) for row in rows.tolist()]
     for s, volume in enumerate(volumes):
         if volume > MAX_EXTENT:
-            raise ValueError(
-                f"the result is too large: shape {tuple(rows[s].tolist())} in sample {s}"
-            )
-    return np.array(volumes, np.int64)
+            shape = tuple(rows[s].tolist())
+            raise ValueError(f"the result is too large: shape {shape} in sample {s}")
+    return np.array(volumes, np.int64), max(volumes)
 
 
 def within(values: Array, highest: Array) -> Array:
