@@ -118,6 +118,8 @@ def decode_all(contents: Iterator[tuple[int, bytes]], filling: int) -> Iterator[
     good = [as_bytes(corpus()[n]) for n in bright]
     others = [as_bytes(encoded(e, noise.integers(0, 256, (64, 64, 3), np.uint8)))
               for e in (".jpg", ".tiff", ".png", ".webp", ".jp2", ".bmp")]  # fmt: skip
+    for number in range(0, 1024, 64):  # all ways and colours, which compiles their kernels
+        _decoded(ndd, corpus()["png"], number, good[0])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     faults = dict(f.split("=") for f in os.environ.get("NDD_FAULT", "").split(",") if f)
     for number, data in contents:
