@@ -20,10 +20,13 @@ from docs import bench as table
 from . import (
     calls,
     constants,
+    debayer,
     harness,
     loops,
+    morphology,
     overhead,
     pointwise,
+    reductions,
     report,
     resample,
     soak,
@@ -45,6 +48,9 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "calls": lambda settings: calls.main(),
     "pointwise": lambda settings: pointwise.main(settings.rounds),
     "resample": lambda settings: resample.main(settings.rounds),
+    "morphology": lambda settings: morphology.main(settings.rounds),
+    "debayer": lambda settings: debayer.main(settings.rounds),
+    "reductions": lambda settings: reductions.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")

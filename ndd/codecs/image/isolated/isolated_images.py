@@ -31,7 +31,8 @@ class IsolatedImages(Images):
 
     def prepare(self, begin: int, end: int) -> None:
         pictures, total = [], 0
-        for sample in range(begin, end):
+        # More might not fit into the pipe, where each process would wait for the other.
+        for sample in range(begin, min(end, begin + self.run_length)):
             header = self.headers[sample]
             if header is not None:
                 picture = self._picture(sample, header)
