@@ -317,10 +317,10 @@ def paste(input: _ArrayLike, *, fill_value: int | _Sequence[int], min_canvas_siz
 def paste(input: _TensorLike, *, fill_value: int | _Sequence[int], min_canvas_size: float | _Array | _Batch | None = 0.0, n_channels: int | None = 3, paste_x: float | _Array | _Batch | None = 0.5, paste_y: float | _Array | _Batch | None = 0.5, ratio: float | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Put images on a larger canvas of one colour."""
 @_overload
-def peek_image_shape(input: _ArrayLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+def peek_image_shape(input: _ArrayLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Height, width and channels of encoded images, from their headers."""
 @_overload
-def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Height, width and channels of encoded images, from their headers."""
 @_overload
 def per_frame(input: _ArrayLike, *, replace: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
