@@ -20,11 +20,14 @@ from docs import bench as table
 from . import (
     calls,
     constants,
+    debayer,
     harness,
+    histograms,
     loops,
     morphology,
     overhead,
     pointwise,
+    reductions,
     report,
     resample,
     soak,
@@ -46,7 +49,10 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "calls": lambda settings: calls.main(),
     "pointwise": lambda settings: pointwise.main(settings.rounds),
     "resample": lambda settings: resample.main(settings.rounds),
+    "histograms": lambda settings: histograms.main(settings.rounds),
     "morphology": lambda settings: morphology.main(settings.rounds),
+    "debayer": lambda settings: debayer.main(settings.rounds),
+    "reductions": lambda settings: reductions.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")

@@ -33,13 +33,20 @@ FAMILIES = {
     ),
     "filters": (
         "Blur, filters, morphology",
-        "filters.blur filters.laplacian filters.correlate filters.morphology filters.median",
+        "filters.blur filters.laplacian filters.correlate filters.debayer filters.morphology "
+        "filters.median",
     ),
     "reductions": ("Reductions", "reduce.axis_reductions reduce.normalize"),
-    "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
+    "colour": (
+        "Colour, masks, tables",
+        "pointwise.color pointwise.masks histograms.equalize histograms.clahe",
+    ),
     "random": ("Random numbers and noise", "random.draws random.noises"),
     "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),
-    "shapes": ("Types, shapes, creation", "pointwise.conversion shape.creation shape.reshape"),
+    "shapes": (
+        "Types, shapes, creation",
+        "pointwise.conversion shape.creation shape.reshape shape.sequence_axis",
+    ),
 }
 KINDS = {
     "data": "input",

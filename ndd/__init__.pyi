@@ -96,6 +96,12 @@ def cat(*inputs: _TensorLike, axis: int | None = None, axis_name: str | None = N
     """Join along an existing axis."""
 from . import checkpoint as checkpoint
 @_overload
+def clahe(input: _ArrayLike, *, bins: int | None = 256, clip_limit: float | _Array, luma_only: _bool | None = True, tiles_x: int | _Array, tiles_y: int | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Equalize histograms locally, with limited contrast (CLAHE)."""
+@_overload
+def clahe(input: _TensorLike, *, bins: int | None = 256, clip_limit: float | _Array | _Batch, luma_only: _bool | None = True, tiles_x: int | _Array | _Batch, tiles_y: int | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Equalize histograms locally, with limited contrast (CLAHE)."""
+@_overload
 def color_space_conversion(input: _ArrayLike, *, image_type: _ImageTypeLike, output_type: _ImageTypeLike, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Convert between RGB, BGR, grey and YCbCr (BT.601, studio range)."""
 @_overload
@@ -143,6 +149,12 @@ def crop_mirror_normalize(input: _ArrayLike, *, crop: float | _Sequence[float] |
 @_overload
 def crop_mirror_normalize(input: _TensorLike, *, crop: float | _Sequence[float] | _Array | _Batch | None = None, crop_d: float | _Array | _Batch | None = None, crop_h: float | _Array | _Batch | None = None, crop_pos_x: float | _Array | _Batch | None = 0.5, crop_pos_y: float | _Array | _Batch | None = 0.5, crop_pos_z: float | _Array | _Batch | None = 0.5, crop_w: float | _Array | _Batch | None = None, dtype: _DTypeLike | None = _dt.float32, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, mean: float | _Sequence[float] | _Array | _Batch | None = (0.0,), mirror: int | _Array | _Batch | None = 0, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, output_layout: str | None = 'CHW', pad_output: _bool | None = False, rounding: _Literal['round', 'truncate'] | None = 'round', scale: float | _Array | _Batch | None = 1.0, shift: float | _Array | _Batch | None = 0.0, std: float | _Sequence[float] | _Array | _Batch | None = (1.0,), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Cut a window, mirror it, normalise its values and change the layout, all in one pass."""
+@_overload
+def debayer(input: _ArrayLike, *, algorithm: str | None = 'bilinear_ocv', blue_position: int | _Sequence[int] | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Compute the colours of a raw image, whose sensors each see red, green or blue."""
+@_overload
+def debayer(input: _TensorLike, *, algorithm: str | None = 'bilinear_ocv', blue_position: int | _Sequence[int] | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Compute the colours of a raw image, whose sensors each see red, green or blue."""
 from . import decoders as decoders
 from .runtime.device import device as device
 from .kernels.ir.dtypes import dtype as dtype
@@ -152,6 +164,12 @@ def element_extract(input: _ArrayLike, *, element_map: int | _Sequence[int], bat
 @_overload
 def element_extract(input: _TensorLike, *, element_map: int | _Sequence[int], batch_size: int | None = None, device: _DeviceLike | None = None) -> _Any:
     """Extract chosen frames of a sequence, each as a separate output."""
+@_overload
+def equalize(input: _ArrayLike, *, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Equalize the histogram of each channel of each image."""
+@_overload
+def equalize(input: _TensorLike, *, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Equalize the histogram of each channel of each image."""
 @_overload
 def erase(input: _ArrayLike, *, anchor: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = (), axes: int | _Sequence[int] | None = None, axis_names: str | None = None, centered_anchor: _bool | None = False, fill_value: float | _Sequence[float] | _Array | None = (0.0,), normalized: _bool | None = None, normalized_anchor: _bool | None = None, normalized_shape: _bool | None = None, shape: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = (), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Overwrite rectangular regions with a constant."""
@@ -299,11 +317,17 @@ def paste(input: _ArrayLike, *, fill_value: int | _Sequence[int], min_canvas_siz
 def paste(input: _TensorLike, *, fill_value: int | _Sequence[int], min_canvas_size: float | _Array | _Batch | None = 0.0, n_channels: int | None = 3, paste_x: float | _Array | _Batch | None = 0.5, paste_y: float | _Array | _Batch | None = 0.5, ratio: float | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Put images on a larger canvas of one colour."""
 @_overload
-def peek_image_shape(input: _ArrayLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+def peek_image_shape(input: _ArrayLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Height, width and channels of encoded images, from their headers."""
 @_overload
-def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Height, width and channels of encoded images, from their headers."""
+@_overload
+def per_frame(input: _ArrayLike, *, replace: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Mark the first axis as frames, so that an op on sequences takes one value for each frame."""
+@_overload
+def per_frame(input: _TensorLike, *, replace: _bool | None = False, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Mark the first axis as frames, so that an op on sequences takes one value for each frame."""
 @_overload
 def permute_batch(input: _ArrayLike, *, indices: int | _Sequence[int] | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Reorder the samples of a batch."""
@@ -451,4 +475,4 @@ def zeros_like(data_like: _ArrayLike, *, dtype: _DTypeLike | None = None, batch_
 def zeros_like(data_like: _TensorLike, *, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Zeros with the shape of another tensor."""
 __version__: str
-__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'batch', 'batch_permutation', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'brightness', 'brightness_contrast', 'capture', 'cast', 'cast_like', 'cat', 'checkpoint', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'decoders', 'device', 'dtype', 'element_extract', 'erase', 'expand_dims', 'experimental', 'explain', 'filter', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'gaussian_blur', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'kernel_report', 'laplacian', 'lookup_table', 'math', 'memory_stats', 'multi_paste', 'noise', 'normalize', 'nvtx', 'one_hot', 'ones', 'ones_like', 'pad', 'paste', 'peek_image_shape', 'permute_batch', 'profile', 'random', 'random_crop_generator', 'random_resized_crop', 'readers', 'reductions', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'roi_random_crop', 'rotate', 'saturation', 'set_current_stream', 'set_default_stream', 'set_memory_limit', 'set_num_threads', 'show', 'slice', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warmup', 'warp_affine', 'water', 'zeros', 'zeros_like']
+__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'batch', 'batch_permutation', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'brightness', 'brightness_contrast', 'capture', 'cast', 'cast_like', 'cat', 'checkpoint', 'clahe', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'debayer', 'decoders', 'device', 'dtype', 'element_extract', 'equalize', 'erase', 'expand_dims', 'experimental', 'explain', 'filter', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'gaussian_blur', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'kernel_report', 'laplacian', 'lookup_table', 'math', 'memory_stats', 'multi_paste', 'noise', 'normalize', 'nvtx', 'one_hot', 'ones', 'ones_like', 'pad', 'paste', 'peek_image_shape', 'per_frame', 'permute_batch', 'profile', 'random', 'random_crop_generator', 'random_resized_crop', 'readers', 'reductions', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'roi_random_crop', 'rotate', 'saturation', 'set_current_stream', 'set_default_stream', 'set_memory_limit', 'set_num_threads', 'show', 'slice', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warmup', 'warp_affine', 'water', 'zeros', 'zeros_like']

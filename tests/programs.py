@@ -292,6 +292,22 @@ def rank(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     )
 
 
+def mosaic(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    """One channel as a raw image of even size."""
+    if v[i].layout != "HWC" or v[i].dtype == ndd.bool:
+        return "", None
+    rows, columns = (max(2, min(s[a] for s in v[i].shape) // 2 * 2) for a in (0, 1))
+    position = [draw(2), draw(2)]
+    name = ("bilinear_ocv", "edgeaware_ocv", "gray_ocv", "vng_ocv", "default_npp")[draw(5)]
+
+    def call(v: list[Value]) -> Value:
+        x = ndd.crop(v[i], crop=[rows, columns], out_of_bounds_policy="pad", fill_values=[7.0])
+        raw = ndd.cast(x.slice[:, :, 0], dtype=ndd.uint8)
+        return ndd.debayer(raw, blue_position=position, algorithm=name)
+
+    return f"debayer v{i} {position} {name}", call
+
+
 def through_memory(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     which = draw(3)
     if which == 0:
@@ -341,11 +357,21 @@ def standardise(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     )
 
 
+def equalize(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    if v[i].layout not in ("HWC", "CHW") or v[i].dtype != ndd.uint8:
+        return "", None
+    if v[i].layout == "CHW" or {s[-1] for s in v[i].shape} not in ({1}, {3}) or draw(2):
+        return f"equalize v{i}", lambda v: ndd.equalize(v[i])
+    tiles, across = [1 + draw(4) for _ in range(v[i].batch_size)], 1 + draw(4)
+    limit, luma_only = draw(8) / 2, bool(draw(2))
+    return f"clahe v{i} {tiles} {across} {limit} {luma_only}", lambda v: ndd.clahe(
+        v[i], tiles_y=ndd.batch(tiles), tiles_x=across, clip_limit=limit, luma_only=luma_only
+    )
+
+
 STEPS = (
     add_number, multiply, subtract_from, combine, combine, compare, limit, transcend, cast, cast,
     scale_samples, shift_last_axis, flip, flip, crop, cut, cut, pad, transpose, join, colour, colour,
     normalise, erase, through_memory, resize, resize, warp, reduce, reduce, center, deviate,
-    standardise, blur, blur, rank, rank,
+    standardise, blur, blur, rank, rank, mosaic, equalize,
 )  # fmt: skip
-# tests/reference has no windows yet
-IN_REFERENCE = tuple(step for step in STEPS if step not in (blur, rank))

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+# One number for all samples, or one per sample. Python's integers are much faster than short
+# arrays, and most batches are uniform in most axes.
+Number = int | Array
 SAMPLE_ALIGNMENT = 64  # alignment of ragged samples in bytes: one cache line
+# Larger positions, extents and volumes are mistakes; sums of several still fit in 64 bits.
+MAX_EXTENT = 2**48
+MAX_BYTES = 2**47  # the address space of a process
 
 
 class Shapes:
     """Shapes of all samples as one int64 array [samples, rank]; derived values are cached."""
 
     __slots__ = (
-        "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
-        "count", "rank", "rows",
+        "_bound", "_extents", "_facts", "_kept", "_packed", "_strides", "_tuples", "_uniform",
+        "_volumes", "count", "rank", "rows", "runs",
     )  # fmt: skip
 
-    def __init__(self, rows: Array) -> None:
+    def __init__(self, rows: Array, runs: Array | None = None) -> None:
         self.rows = rows
+        self.runs = runs  # lengths of runs of samples without gaps between them
         self.count: int = rows.shape[0]
         self.rank: int = rows.shape[1]
         self._extents: dict[int, int | None] = {}
+        self._facts: tuple[int, ...] | None = None
+        self._kept: dict[tuple[int, ...], Shapes] = {}
         self._packed: dict[int, tuple[Array, int, bool]] = {}
         self._tuples: list[tuple[int, ...]] | None = None
         self._uniform: bool | None = None
         self._volumes: Array | None = None
+        self._bound = 0  # no volume is larger, once they are known
         self._strides: Array | None = None
 
     @staticmethod
@@ -48,10 +59,35 @@ class Shapes:
         return self._uniform
 
     @property
+    def facts(self) -> tuple[int, ...]:
+        """Samples, then extents: all there is to know about uniform shapes; () if they differ."""
+        if self._facts is None:
+            known = self.uniform and self.count > 0
+            self._facts = (self.count, *self.rows[0].tolist()) if known else ()
+        return self._facts
+
+    @property
     def volumes(self) -> Array:
         if self._volumes is None:
-            self._volumes = self.rows.prod(axis=1)
+            self._volumes, self._bound = _checked_volumes(self.rows, self.uniform)
         return self._volumes
+
+    def sizes(self, itemsize: int) -> Array:
+        """Bytes of each sample; raises an error if no memory can hold them all."""
+        found = self.volumes * itemsize  # fits, because volumes are checked
+        if self._bound * itemsize * self.count > MAX_BYTES:
+            total = sum(found.tolist())
+            if total > MAX_BYTES:
+                raise ValueError(
+                    f"the result is too large: {total:.3g} bytes in {self.count} samples"
+                )
+        return found
+
+    def checked(self) -> Shapes:
+        """These shapes; raises an error if one of them is larger than any memory."""
+        if self._volumes is None:
+            _ = self.volumes
+        return self
 
     @property
     def strides(self) -> Array:
@@ -71,22 +107,45 @@ class Shapes:
     def extent(self, axis: int) -> int | None:
         """The extent of an axis, or None if samples differ in it."""
         if axis not in self._extents:
-            column = self.rows[:, axis]
-            alike = len(column) > 0 and bool((column == column[0]).all())
-            self._extents[axis] = int(column[0]) if alike else None
+            column = self.rows[:, axis].tolist()  # faster than NumPy, even for 512 samples
+            alike = len(column) > 0 and column.count(column[0]) == len(column)
+            self._extents[axis] = column[0] if alike else None
         return self._extents[axis]
+
+    def along(self, axis: int) -> Number:
+        """The extent of an axis."""
+        extent = self.extent(axis)
+        return self.rows[:, axis] if extent is None else extent
+
+    def stride(self, axis: int) -> Number:
+        """The element stride of an axis of contiguous samples."""
+        return math.prod(self.along(d) for d in range(axis + 1, self.rank))
+
+    def keeping(self, axes: tuple[int, ...]) -> Shapes:
+        """Shapes with only these axes."""
+        found = self._kept.get(axes)
+        if found is None:
+            found = self._kept[axes] = Shapes(np.ascontiguousarray(self.rows[:, axes]))
+        return found
 
     def packed(self, itemsize: int) -> tuple[Array, int, bool]:
         """(offsets, total bytes, dense) of samples that lie one after the other in new memory.
 
-        Samples of equal shape have no gaps between them; ragged samples are aligned.
+        Samples of equal shape have no gaps between them; ragged samples (or runs) are aligned.
         """
         found = self._packed.get(itemsize)
         if found is None:
-            sizes = self.volumes * itemsize
+            sizes = self.sizes(itemsize)
             dense = self.uniform
-            if not dense:
+            if dense:
+                pass
+            elif self.runs is None:
                 sizes = -(-sizes // SAMPLE_ALIGNMENT) * SAMPLE_ALIGNMENT
+            else:
+                sizes = sizes.copy()
+                ends = np.cumsum(self.runs)
+                totals = np.add.reduceat(sizes, ends - self.runs)
+                sizes[ends - 1] += -totals % SAMPLE_ALIGNMENT
             ends = np.cumsum(sizes)
             found = self._packed[itemsize] = (
                 ends - sizes,
@@ -94,6 +153,24 @@ class Shapes:
                 dense,
             )
         return found
+
+
+def _checked_volumes(rows: Array, uniform: bool) -> tuple[Array, int]:
+    """The volume of each sample, in integers that cannot overflow, and a bound for all of them."""
+    if uniform:
+        bound = math.prod(rows[0].tolist()) if len(rows) else 0
+        if bound <= MAX_EXTENT:
+            return np.full(len(rows), bound), bound
+    else:
+        bound = int(np.maximum.reduce(rows, axis=None)) ** rows.shape[1]
+        if bound <= MAX_EXTENT:
+            return rows.prod(axis=1), bound
+    volumes = [math.prod(row) for row in rows.tolist()]
+    for s, volume in enumerate(volumes):
+        if volume > MAX_EXTENT:
+            shape = tuple(rows[s].tolist())
+            raise ValueError(f"the result is too large: shape {shape} in sample {s}")
+    return np.array(volumes, np.int64), max(volumes)
 
 
 def within(values: Array, highest: Array) -> Array:

@@ -20,13 +20,13 @@ from ...kernels.common.memo import Memo, memoized
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ..graph.node import Definition, Node
-from ..graph.shapes import Array, Shapes
+from ..graph.shapes import Array, Number, Shapes
 from ..graph.storage import Storage
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
-    from ..run.binder import Binder, Number
+    from ..run.binder import Binder
 
 # A term says how a position follows from the group's output position: (axis, constant, path). It
 # starts at o[axis], or at the constant if there is no axis, and applies each step of the path:
@@ -99,6 +99,15 @@ class Kind:
         """Whether an element can be computed at every position of the loops of a core."""
         return self.cost_anywhere() is not None
 
+    def loops_over(self, dimension: int) -> bool:
+        """Whether its core has a loop over a dimension of its input."""
+        return False
+
+    def tells_apart(self, axis: int) -> bool:
+        """Whether elements along an axis are computed from different operands, such as the channels
+        of a colour transform. A loop over such an axis is slow."""
+        return False
+
     def cost_in_rows(self) -> int | None:
         """The cost of an element of a row, for a kind that `keeps_rows`; None if impossible."""
         return self.cost_anywhere()
@@ -150,6 +159,11 @@ class Kind:
     ) -> None:
         """Fill the columns of the kernel's core; `terms` is where its value is requested."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
+
+    @property
+    def is_bound_by_shapes(self) -> bool:
+        """Whether `bind` depends on nothing but the shapes of the node and of its inputs."""
+        return False
 
     def region(
         self, binder: Binder, root: Node, position: int, terms: Terms, k: int
@@ -221,4 +235,5 @@ def made_of(
         device = inputs[0].device if inputs else None
     definition = Definition(kind, tuple(inputs), params)
     dtype = kind.infer(inputs)
+    shapes.checked()
     return Node(op, definition, shapes, dtype, layout, batch, device, None, source_info)

@@ -14,13 +14,13 @@ from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.windows import BORDERS, WindowSum
 from ..graph.node import Node
-from ..graph.shapes import Array, Shapes
+from ..graph.shapes import Array, Number, Shapes
 from .base import DEAR, Kind, Reads, Terms, Work, make
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
-    from ..run.binder import Binder, Number
+    from ..run.binder import Binder
 
 # Limit along one dimension of a window; a wider one is a mistake, such as a huge sigma.
 MAX_WINDOW = 1 << 20

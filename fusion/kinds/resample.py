@@ -15,13 +15,13 @@ from ...kernels.ir.expr import Expr
 from ...kernels.ir.separable import TAPS, SeparableSum
 from ...kernels.ir.taps import NEAREST, NEAREST_SUM, Taps, filter_tables
 from ..graph.node import Node
-from ..graph.shapes import Array, Shapes, within
+from ..graph.shapes import Array, Number, Shapes, within
 from .base import DEAR, Kind, Reads, Terms, Work, make
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
-    from ..run.binder import Binder, Number
+    from ..run.binder import Binder
 
 # Limit for the weights of all outputs along one axis: 1 GiB. More than that is a mistake, such as a
 # region of interest of a billion pixels.

@@ -30,9 +30,11 @@ from .watch import watched
 # Intermediate values up to this size stay in the L2 cache anyway. Beyond it, each sample goes
 # through all kernels of its segment before the next one starts, in scratch memory of its thread.
 PIPELINE_MIN_BYTES = 1 << 20
-# Below this size of a sample, calling a kernel for each of them costs more than reading the batch
-# again: a call takes about a microsecond, in which a core reads some 20 KB.
-PIPELINE_MIN_SAMPLE = 1 << 15
+# Samples that kernels read again go through all kernels together, up to this size: then they are
+# still in the L2 cache, and calls, which take about 3 µs, are few. Variance of 32×224²×3 and of
+# 256×64²×3 bytes, by this limit: one sample 515 and 893 µs, 128 KB 532 and 433, 512 KB 467 and 390,
+# all samples 550 and 359.
+HOT_BYTES = 1 << 19
 
 # Runs a step on samples [begin, end). Values in scratch memory have addresses relative to the first
 # of two places. A decoded image that may stay in its decoder's memory is relative to the second.
@@ -84,6 +86,7 @@ class Pipeline:
         self.shapes = {p: self._made(p) for s in steps for p in s.writes}
         self.scratch: dict[int, int] = {}  # offsets of values in scratch memory
         self.memory: dict[int, Array] = {}  # addresses of the samples of all values
+        self.prepares: list[Callable[[int, int], None]] = []  # of decoders that want to know
         self.held: int | None = None  # a value that may stay in its decoder's memory
         self.between = 0  # bytes of scratch memory for values between steps
         self.room = 0  # bytes of scratch memory that the kernels need for themselves
@@ -91,20 +94,21 @@ class Pipeline:
 
     def run(self, count: int) -> None:
         self._place()
-        tables = [self.binder.table(s.spec, s.recipe, s.scratch.width) for s in self.kernels]
-        rooms = [s.scratch.divide(t) for s, t in zip(self.kernels, tables, strict=True)]
-        self.room = max(rooms, default=0)
+        bound = [self.binder.bound(s) for s in self.kernels]
+        tables = [table for table, _ in bound]
+        self.room = max((room for _, room in bound), default=0)
         if self.decodes and not trace.active and self._run_native(count, tables):
             return
         works = self._works(tables)
         bounds = self._chunks(count)
-        one_by_one = bool(self.scratch) or self._reads_again(count)
+        size = 1 if self.scratch else self._samples_at_once(count)
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
-            size = 1 if one_by_one else end - begin
+            for prepare in self.prepares:
+                prepare(begin, end)
             for sample in range(begin, end, size):
-                self._do(works, sample, sample + size, worker)
+                self._do(works, sample, min(sample + size, end), worker)
 
         if len(bounds) == 2:
             chunk(0, 0)
@@ -176,9 +180,11 @@ class Pipeline:
             region = self.regions.get(p)
             self.values[p] = made if region is None else region.placed(made, self.nodes[p])
 
-    def _reads_again(self, count: int) -> bool:
-        """Whether kernels read so much of what kernels before them read that it pays to take the
-        samples through all of them one by one."""
+    def _samples_at_once(self, count: int) -> int:
+        """How many samples to take through all kernels before the next ones: all of them, unless
+        kernels read much of what kernels before them read."""
+        if len(self.kernels) == 1:
+            return max(count, 1)
         seen: set[int] = set()
         again: set[int] = set()
         for step in self.kernels:
@@ -186,7 +192,9 @@ class Pipeline:
             again |= reads & seen
             seen |= reads
         nbytes = sum(self.nodes[p].shapes.packed(self.nodes[p].dtype.bytes)[1] for p in again)
-        return nbytes >= max(PIPELINE_MIN_BYTES, count * PIPELINE_MIN_SAMPLE)
+        if nbytes < PIPELINE_MIN_BYTES:
+            return max(count, 1)
+        return max(HOT_BYTES * count // nbytes, 1)
 
     def _nbytes(self, p: int) -> int:
         return self.shapes[p].packed(self.nodes[p].dtype.bytes)[1]
@@ -195,7 +203,7 @@ class Pipeline:
         sizes = [0] * (max((self.slots[p] for p in inner), default=-1) + 1)
         for p in inner:
             slot = self.slots[p]
-            largest = int(self.shapes[p].volumes.max(initial=0)) * self.nodes[p].dtype.bytes
+            largest = int(self.shapes[p].sizes(self.nodes[p].dtype.bytes).max(initial=0))
             sizes[slot] = max(sizes[slot], -(-largest // AREA_ALIGNMENT) * AREA_ALIGNMENT)
         ends = np.cumsum(sizes)
         self.between = int(ends[-1]) if sizes else 0
@@ -207,8 +215,10 @@ class Pipeline:
     def _chunks(self, count: int) -> list[int]:
         """Bounds of chunks of about equal volume, four per thread so that a slow one evens out."""
         threads = self.pool.num_threads
-        if self.decodes and threads > 1:
-            return list(range(count + 1))  # a sample takes long, and its time is unknown
+        pictures = [s.root for s in self.decodes if self._has_regions(s.root)]
+        run = max((self.nodes[p].params.run_length for p in pictures), default=1)
+        if self.decodes and (threads > 1 or run > 1):
+            return _runs(count, threads, run)  # a sample takes long, and its time is unknown
         written = sum(self._nbytes(p) for p in self.shapes)
         small = written < PARALLEL_MIN_BYTES and not self.scratch
         if threads == 1 or count <= 1 or small:
@@ -288,6 +298,8 @@ class Pipeline:
         function = node.definition.kind.function  # type: ignore[attr-defined]
         shapes, dtype = self.shapes[p].tuples, node.dtype.np
         addresses = self.memory[p].tolist()
+        if self._has_regions(p):
+            self.prepares.append(params.prepare)
         is_relative, is_held = p in self.scratch, p == self.held
 
         def work(begin: int, end: int, places: Places) -> None:
@@ -304,3 +316,12 @@ class Pipeline:
                     raise at_site(error, node.op, node.result.site) from error.__cause__
 
         return work
+
+
+def _runs(count: int, threads: int, longest: int) -> list[int]:
+    """Bounds of runs that get shorter towards the end, so that all threads end together."""
+    bounds = [0]
+    while bounds[-1] < count:
+        left = count - bounds[-1]
+        bounds.append(bounds[-1] + max(1, min(longest, left // (2 * threads))))
+    return bounds

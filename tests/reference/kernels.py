@@ -7,6 +7,7 @@ time in which Numba compiles a few hundred kernels; and Numba's kernels can be c
 from __future__ import annotations
 
 import ctypes
+import itertools
 
 import numpy as np
 
@@ -14,10 +15,13 @@ from ndd.kernels.cpu.cores import columns_of
 from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir import expr as ex
 from ndd.kernels.ir.expr import Expr, walk
+from ndd.kernels.ir.histogram import BINS, BinCounts, ToneCurve
 from ndd.kernels.ir.interpreter import evaluate_all
+from ndd.kernels.ir.ranks import WindowRank
 from ndd.kernels.ir.reduction import DIVISOR, FOLD, Reduction
-from ndd.kernels.ir.separable import TAPS
+from ndd.kernels.ir.separable import TAPS, SeparableSum
 from ndd.kernels.ir.spec import Access, KernelSpec
+from ndd.kernels.ir.windows import WindowSum
 
 
 class ReferenceKernel:
@@ -36,6 +40,8 @@ class ReferenceKernel:
                 for s in range(begin, end):
                     self._sample({name: int(rows[s, k]) for name, k in columns.items()})
         return 0
+
+    run_briefly = run
 
     def _sample(self, row: dict[tuple[str | int, ...], int]) -> None:
         axes = self.spec.loop_axes
@@ -72,12 +78,12 @@ class ReferenceKernel:
             elif e.op == "lane":
                 env[e] = self._bilinear(e.args[0], e.attr, row, position, env)
             elif e.op == "core":
-                is_reduced = isinstance(self.spec.core, Reduction)
-                core = self._reduced if is_reduced else self._sampled
-                env[e] = core(e.attr, row, position)
+                cores = {Reduction: self._reduced, SeparableSum: self._sampled,
+                         WindowSum: self._windowed, WindowRank: self._ranked,
+                         BinCounts: self._counted, ToneCurve: self._curve}  # fmt: skip
+                env[e] = cores[type(self.spec.core)](e.attr, row, position)
             elif e.op == "lookup":
-                where = evaluate_all(e.args, env)[0].astype(np.int64)
-                env[e] = _read(row["in", e.attr], where, self.spec.loads[e.attr])
+                env[e] = self._looked_up(e, row, env)
             elif e.op == "window":
                 slot, pinned = e.attr
                 at = {**position, **dict(pinned)}
@@ -92,6 +98,10 @@ class ReferenceKernel:
                 at = 0 if index.axis is None else {**position, **dict(pinned)}[index.axis]
                 env[e] = at if index.identity else row["step", slot] * at + row["offset", slot]
         return env
+
+    def _looked_up(self, e: Expr, row, env) -> np.ndarray:
+        where = evaluate_all(e.args, env)[0].astype(np.int64)
+        return _read(row["in", e.attr], where, self.spec.loads[e.attr])
 
     # -- interpolation -------------------------------------------------------------------------
 
@@ -143,6 +153,86 @@ class ReferenceKernel:
 
         return sums({})
 
+    # -- windows -------------------------------------------------------------------------------
+
+    def _windowed(self, lane, row, position) -> np.ndarray:
+        """The weighted sum over a window, tap by tap; several parts are added up."""
+        core = self.spec.core
+        total = None
+        for p in range(max(core.parts, 1)):
+            value = self._window_part(p, lane, row, position)
+            if core.is_scaled:
+                value = _f32(row["win_scale", p]) * value
+            total = value if total is None else total + value
+        return total
+
+    def _window_part(self, p, lane, row, position) -> np.ndarray:
+        core, dims = self.spec.core, range(len(self.spec.core.axes))
+        counts = [row["win_count", p, k] for k in dims]
+        anchors = [row["win_anchor", p, k] for k in dims]
+        taps = [self._window_taps(k, counts[k], anchors[k], row, position) for k in dims]
+
+        def weight(at: int) -> np.float32:
+            return _read(row["in", core.weights], np.asarray(at), self.spec.loads[core.weights])
+
+        def value(number: tuple[int, ...]) -> np.ndarray:
+            places, inside = zip(*(taps[k][t] for k, t in enumerate(number)), strict=True)
+            found = self._tap_value(row, position, [*places, lane])
+            if core.border != "constant":
+                return found
+            fill = _read(row["in", core.fill], np.asarray(0), self.spec.loads[core.fill])
+            return np.where(np.logical_and.reduce(np.broadcast_arrays(*inside)), found, fill)
+
+        def along(number: tuple[int, ...]) -> np.ndarray:
+            """The sum over the later dimensions; each product is rounded before it is added."""
+            k = len(number)
+            if k == len(dims):
+                return value(number)
+            begin = row["win_start", p, k]
+            terms = ((weight(begin + t), along((*number, t))) for t in range(counts[k]))
+            return _sum(terms, np.float32(-0.0))
+
+        if core.parts:
+            return along(())
+        total, begin = np.float32(-0.0), row["win_start", p, 0]
+        for n, number in enumerate(np.ndindex(*counts)):
+            total = _fma(weight(begin + n), value(number), total)
+        return total
+
+    def _ranked(self, lane, row, position) -> np.ndarray:
+        """The lowest, middle or highest value of a window."""
+        core = self.spec.core
+        assert core.frames is None, "windows per frame are not part of the random programs"
+        taps = [
+            self._window_taps(k, row["win_count", k], row["win_anchor", k], row, position)
+            for k in range(len(core.axes))
+        ]
+        places = itertools.product(*([at for at, _ in along] for along in taps))
+        values = [self._tap_value(row, position, [*at, lane]) for at in places]
+        ordered = np.sort(np.stack(np.broadcast_arrays(*values)), axis=0)
+        return ordered[{"lowest": 0, "middle": len(ordered) // 2, "highest": -1}[core.rank]]
+
+    def _window_taps(self, k, count, anchor, row, position) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The element that each tap along a dimension reads, and whether it exists."""
+        axis, border = self.spec.core.axes[k], self.spec.core.border
+        o = 0 if axis is None else position[axis]
+        at = np.clip(row["win_step", k] * np.asarray(o) + row["win_at", k], 0, row["win_n", k] - 1)
+        n, found = row["win_in", k], []
+        for t in range(count):
+            place = at - anchor + t
+            inside = (place >= 0) & (place < n)
+            if border in ("clamp", "constant"):
+                place = np.clip(place, 0, n - 1)
+            else:
+                around = {"wrap": n, "reflect_101": max(2 * n - 2, 1), "reflect_1001": 2 * n}[
+                    border
+                ]
+                place = place % around
+                if border != "wrap":
+                    place = np.minimum(place, around - place - (border == "reflect_1001"))
+            found.append((place, inside))
+        return found
+
     # -- reductions ----------------------------------------------------------------------------
 
     def _reduced(self, lane, row, position) -> np.ndarray:
@@ -164,6 +254,47 @@ class ReferenceKernel:
             total = _combined(core.combine, total, value)
         return total
 
+    # -- histograms ----------------------------------------------------------------------------
+
+    def _counted(self, lane, row, position) -> np.ndarray:
+        """How many values of a tile equal the number of the bin."""
+        core, bins = self.spec.core, self.spec.rank - 1
+        tile_row, tile_column = np.divmod(position[core.tile_axis], row["grid", "tiles_across"])
+        channel = [position[bins - 1]] if core.channels else []
+        image = row["image", "rows"], row["image", "columns"]
+        extents = row["grid", "tile_rows"], row["grid", "tile_columns"]
+        total = np.int32(0)
+        for down, across in np.ndindex(*extents):
+            places = [tile_row * extents[0] + down, tile_column * extents[1] + across]
+            if core.is_mirrored:
+                around = [p % max(2 * n - 2, 1) for p, n in zip(places, image, strict=True)]
+                places = [np.minimum(p, 2 * n - 2 - p) for p, n in zip(around, image, strict=True)]
+            inside = (places[0] < image[0]) & (places[1] < image[1])
+            held = [np.minimum(p, n - 1) for p, n in zip(places, image, strict=True)]
+            value = self._tap_value(row, position, [*held, *channel])
+            total = total + (inside & (value == position[bins])).astype(np.int32)
+        return total
+
+    def _curve(self, lane, row, position) -> np.ndarray:
+        """The table that equalizes a histogram, see NOTE [tables from histograms]."""
+        bins = self.spec.rank - 1
+        shape = np.broadcast_shapes(*(np.shape(p) for p in position.values()))
+        counts = np.broadcast_to(self._tap_value(row, position, [position[bins]]), shape)
+        total, limit = np.int32(row["curve_total",]), row["curve_limit",]
+        if self.spec.core.is_limited:
+            over = np.maximum(counts - limit, 0)
+            excess = over.sum(axis=-1, keepdims=True)
+            rest, bin_number = excess % BINS, np.arange(BINS)
+            apart = BINS // np.maximum(rest, 1)
+            more = (bin_number % apart == 0) & (bin_number // apart < rest)
+            sums = np.cumsum(counts - over + excess // BINS + more, axis=-1)
+            return _level(sums, np.float32(255) / np.float32(total))
+        sums = np.cumsum(counts, axis=-1)
+        lowest = np.where((sums == counts) & (counts > 0), counts, 0).sum(axis=-1, keepdims=True)
+        scale = np.float32(255) / np.maximum(total - lowest, 1).astype(np.float32)
+        level = _level(np.maximum(sums - lowest, 0), scale)
+        return np.where(lowest == total, np.arange(BINS, dtype=np.uint8), level)
+
     def _tap_value(self, row, position, computed) -> np.ndarray:
         value = self.spec.core.value
         env = {}
@@ -171,6 +302,8 @@ class ReferenceKernel:
             if e.op == "load":
                 more = len(self.spec.loads[e.attr].strides) - self.spec.rank
                 env[e] = self._fetch(e.attr, row, position, computed[:more])
+            elif e.op == "lookup":
+                env[e] = self._looked_up(e, row, env)
             elif e.op == "index":
                 index, rank = self.spec.indices[e.attr], self.spec.rank
                 at = 0
@@ -181,15 +314,28 @@ class ReferenceKernel:
         return evaluate_all((value,), env)[0]
 
 
+def _level(sums, scale) -> np.ndarray:
+    return np.minimum(np.rint(sums.astype(np.float32) * scale), 255).astype(np.uint8)
+
+
 def _combined(how, a, b) -> np.ndarray:
     if how == "add":
         return a + b
     return np.where(b < a if how == "min" else b > a, b, a)
 
 
-def _sum(terms) -> np.ndarray:
+def _fma(*args) -> np.ndarray:
+    """a * b + c, rounded once."""
+    leaves = [Expr("argument", dt.float32, (), k) for k in range(3)]
+    return evaluate_all((ex.fma(*leaves),), dict(zip(leaves, args, strict=True)))[0]
+
+
+def _f32(word: int) -> np.float32:
+    return np.int64(word).astype(np.int32).view(np.float32)
+
+
+def _sum(terms, total=None) -> np.ndarray:
     """Weights times values, added one after the other."""
-    total = None
     for weight, value in terms:
         term = weight * value
         total = term if total is None else total + term
@@ -198,9 +344,8 @@ def _sum(terms) -> np.ndarray:
 
 def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Positions and weights of all taps, as in kernels/ir/taps.py."""
-    f32 = lambda word: np.int64(word).astype(np.int32).view(np.float32)
     i = np.clip(numbers["step"] * np.asarray(o) + numbers["at"], 0, numbers["n"] - 1)
-    scale, origin = f32(numbers["scale"]), f32(numbers["origin"])
+    scale, origin = _f32(numbers["scale"]), _f32(numbers["origin"])
     s = (i.astype(np.float32) + np.float32(0.5 if numbers["nearest"] else 0)) * scale + origin
     if numbers["nearest"] == 2:
         steps = np.full(numbers["n"], scale)
@@ -212,7 +357,7 @@ def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
     table = np.ctypeslib.as_array(cells)
     weights, taps = [], []
     for k in range(numbers["count"]):
-        d = ((first + k).astype(np.float32) - s) * f32(numbers["stretch"])
+        d = ((first + k).astype(np.float32) - s) * _f32(numbers["stretch"])
         j = d.astype(np.int64)
         weights.append(table[j] + (d - j.astype(np.float32)) * (table[j + 1] - table[j]))
         taps.append(np.clip(numbers["base"] + first + k, 0, numbers["in"] - 1))
