@@ -70,6 +70,7 @@ class Kind:
     # An element summarises many of the input, so it is stored if more elements than it has use it.
     is_summary: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = False  # on CPUs it computes what it reads once, row by row
+    gives_rows: ClassVar[bool] = False  # its core can compute these rows, inside of the other core
     may_store_on_the_way: ClassVar[bool] = False  # a kernel that uses the value may also store it
     is_join: ClassVar[bool] = False  # selects one of its inputs for every element, by tests
     by_sample: ClassVar[bool] = True  # a sample depends only on the same sample of the inputs
@@ -151,10 +152,9 @@ class Kind:
         """Fill the columns of the kernel's core; `terms` is where its value is requested."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
 
-    def region(
-        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
-    ) -> tuple[Number, Number]:
-        """The first and last position that the core reads along its dimension `k`."""
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Number, Number]:
+        """The lowest and the highest position that the core reads along its dimension `k`, if
+        positions `low` to `high` of its result are needed."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
 
     # -- without a kernel ----------------------------------------------------------------------

@@ -155,10 +155,8 @@ class Reduce(Kind):
         found: Array = node.inputs[0].shapes.rows[:, list(self.axes)]
         return found
 
-    def region(
-        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
-    ) -> tuple[Number, Number]:
-        extents = self._extents(binder.nodes[position])[:, k]
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Number, Number]:
+        extents = self._extents(node)[:, k]
         return np.zeros_like(extents), np.maximum(extents - 1, 0)
 
 

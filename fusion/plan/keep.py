@@ -5,7 +5,7 @@ A value that no pass marks is never stored: it lives in registers inside the ker
 
 from __future__ import annotations
 
-from ..kinds.base import DEAR, Reads
+from ..kinds.base import DEAR, Kind, Reads
 from .draft import Draft
 
 # A longer group compiles slowly, and its numbers per sample no longer fit into a GPU's registers.
@@ -81,8 +81,7 @@ def keep_scattered(draft: Draft) -> None:
     for p, kind in draft.pending():
         for k, i in enumerate(draft.inputs[p]):
             if kind.reads(k) is Reads.SCATTERED:
-                once = kind.keeps_rows and draft.node(p).device is None
-                held = _needs_memory(draft, i, once)
+                held = _needs_memory(draft, i, _keeps_rows(draft, p))
                 if held is not None:
                     draft.keep.setdefault(held, f"{draft.node(p).op} reads it at several positions")
 
@@ -146,6 +145,8 @@ def _needs_memory(draft: Draft, p: int, once: bool) -> int | None:
     while p not in draft.keep:
         kind = draft.kind(p)
         assert kind is not None
+        if once and kind.gives_rows:
+            return None
         again = kind.cost_in_rows() if once else kind.cost_anywhere()
         if again is None:
             return start if kind.stores_its_users else p
@@ -214,15 +215,29 @@ def _costs(draft: Draft) -> list[int]:
 
 
 def keep_all_but_one_core(draft: Draft) -> None:
-    """Store all but the last core where several meet, because a kernel has room for only one."""
-    carried: list[bool] = []
+    """Store all but the last core where several meet, because a kernel has room for only one.
+
+    A core that keeps rows may have one inside that gives them.
+    """
+    carried: list[Kind | None] = []  # by value: the kind of the core in its kernel
     for p, inputs in enumerate(draft.inputs):
         kind = draft.kind(p)
-        own = kind is not None and kind.has_core
-        found = [i for i in dict.fromkeys(inputs) if carried[i] and i not in draft.keep]
-        for i in found[:-1] if not own else found:
-            draft.keep[i] = "a kernel computes one resample, filter or reduction"
-        carried.append(own or bool(found))
+        found = {i: core for i in inputs if i not in draft.keep and (core := carried[i])}
+        own = kind if kind is not None and kind.has_core else None
+        if own is None:
+            stays = list(found)[-1:]
+        else:
+            stays = [i for i in found if _keeps_rows(draft, p) and found[i].gives_rows][:1]
+        for i in found:
+            if i not in stays:
+                draft.keep[i] = "a kernel computes one resample, filter or reduction"
+        carried.append(own or next((found[i] for i in stays), None))
+
+
+def _keeps_rows(draft: Draft, p: int) -> bool:
+    """Whether a value is computed from rows that its kernel keeps: GPUs keep none."""
+    kind = draft.kind(p)
+    return kind is not None and kind.keeps_rows and draft.node(p).device is None
 
 
 def keep_long_chains(draft: Draft) -> None:

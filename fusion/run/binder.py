@@ -102,8 +102,7 @@ class Binder:
                 step, offset = self.numbers(term)
                 rows[:, place["step", i]] = step
                 rows[:, place["offset", i]] = offset
-        if recipe.core is not None:
-            position, terms = recipe.core
+        for position, terms in recipe.cores:
             self.nodes[position].definition.kind.bind(self, rows, spec, position, terms)
         return rows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -94,7 +96,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.names: dict[Expr, str] = {}
-        self.count = 0
+        self.numbers = itertools.count(1)
         self.constants: dict[str, str] = {}
 
     def assign(self, e: Expr, text: str | None = None) -> str:
@@ -104,8 +106,7 @@ class Lines:
         return f"{self.names[e]} = {text}"
 
     def fresh(self, stem: str) -> str:
-        self.count += 1
-        return f"{stem}{self.count}"
+        return f"{stem}{next(self.numbers)}"
 
     def ref(self, e: Expr) -> str:
         if e.op != "const":
@@ -159,6 +160,12 @@ class Writer(Lines):
             if e not in self.depths:
                 self.depths[e] = self.spec.depth(e, self.depths)
         return order
+
+    def inside(self) -> Writer:
+        """A writer of the same file for the core inside of the core."""
+        inner = copy.copy(self)
+        inner.spec = self.spec.of_inner
+        return inner
 
     def sample_loop(self) -> Iterable[str]:
         if self.lines is not None:
