@@ -390,7 +390,23 @@ class Lowering:
             return Access(dtype, (1 if moves else 0,))
         strides = self._strides(position, terms, rank)
         likely = self._strides(position, terms, rank, assume_unit=True)
-        return Access(dtype, strides, guard is not None, likely if likely != strides else ())
+        likely = likely if likely != strides else ()
+        return Access(dtype, strides, guard is not None, likely, self._twin(key))
+
+    def _twin(self, key: Request) -> tuple[int, int] | None:
+        """The slot that reads channel 0 where this one reads another channel; see `Access.twin`."""
+        position, terms, guard = key
+        node = self.nodes[position]
+        channels = static_channels(node)
+        if channels is None or len(terms) != node.rank:
+            return None
+        d = channels[0]
+        axis, k, path = terms[d]
+        stride = self._known_strides(node, position)[d]
+        if axis is not None or path or k == 0 or stride is None:
+            return None
+        slot = self._loads.get((position, (*terms[:d], (None, 0, ()), *terms[d + 1 :]), guard))
+        return None if slot is None else (slot, k * stride)
 
     def _strides(
         self, position: int, terms: Terms, rank: int, assume_unit: bool = False

@@ -276,7 +276,7 @@ class Writer(Lines):
             columns = f"{begin}, {end}" if self.tiled else end
             return [f"for o_{axis} in range({columns}):", *_indent(body, 1)]
 
-        slots = sorted({e.attr[0] for e in order if e.op == "load"})
+        slots = sorted({self.operand(e.attr[0])[0] for e in order if e.op == "load"})
         mirrored = {
             k: self.spec.loads[k].likely[axis]
             for k in slots
@@ -385,6 +385,10 @@ class Writer(Lines):
                 terms.append(where if by == "1" else f"{where} * {by}")
         return " + ".join(terms) or "0"
 
+    def operand(self, slot: int) -> tuple[int, int]:
+        """The slot whose address a load uses, and how many elements after it the load begins."""
+        return self.spec.loads[slot].twin or (slot, 0)
+
     def outer_offset(self, slot: int, point: dict[int, int]) -> str:
         """Offset of an operand along the output axes, without its computed positions."""
         access = self.spec.loads[slot]
@@ -418,7 +422,9 @@ class Writer(Lines):
         if e.op == "fetch":
             return f"load_{e.dtype}(in_{slot}, {self._computed_offset(slot, at, e.args)})"
         if e.op == "load":
+            slot, shift = self.operand(slot)
             offset = self.offset("in", slot, self.spec.loads[slot], pinned)
+            offset = f"{offset} + {shift}" if shift else offset
             if e.args and not (e.args[0].op == "const" and e.args[0].attr):
                 offset = f"({offset}) if {self.ref(e.args[0])} else 0"
             return f"load_{e.dtype}(in_{slot}, {offset})"

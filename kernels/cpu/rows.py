@@ -150,7 +150,9 @@ class Rows:
         """Source of a leaf for the element at `places`; None if `e` is no leaf."""
         if e.op == "load":
             slot, lane = e.attr
-            return f"load_{e.dtype}(in_{slot}, {self._offset(slot, [*places, str(lane)])})"
+            slot, shift = self.writer.operand(slot)
+            offset = self._offset(slot, [*places, str(lane)])
+            return f"load_{e.dtype}(in_{slot}, {offset}{f' + {shift}' if shift else ''})"
         if e.op == "core":
             assert self.inner is not None
             return self.inner.read(e)

@@ -25,6 +25,9 @@ class Access:
     strides: tuple[int | None, ...]
     guarded: bool = False  # read only where a window allows it
     likely: tuple[int | None, ...] = ()  # the strides if no axis is mirrored or has steps
+    # (slot, elements): the operand is that of another slot, so many elements later, such as another
+    # channel of the same pixels. If all channels have the same base, LLVM loads whole pixels.
+    twin: tuple[int, int] | None = None
 
     @property
     def is_scalar(self) -> bool:
