@@ -40,6 +40,10 @@ class Recipe(NamedTuple):
     cores: tuple[tuple[int, Terms], ...] = ()  # a core's node, and the terms it is requested at
 
 
+def _at(terms: Terms, axes: Sequence[int]) -> Terms:
+    return tuple(terms[a] for a in axes)
+
+
 def identity_terms(rank: int) -> Terms:
     return tuple((a, 0, ()) for a in range(rank))
 
@@ -179,21 +183,36 @@ class Lowering:
         """
         own = list(terms)
         inside = self._is_inside(terms)
-        if inside and not all(self._is_inside((terms[a],)) for a in axes):
-            raise CoreConflictError(position)
         first = self.rank + CORE_AXES * inside
         for k, a in enumerate(axes):
             own[a] = (first + k, 0, ())
+        count, which = self._channels_of(position, terms, axes)
+        if count:
+            channel, _ = static_channels(self.nodes[position])  # type: ignore[misc]
+            own[channel] = (first + len(axes), 0, ())
+        # The core around this one asks for whole rows: nothing else may depend on its positions.
+        left = [t for t in own if t[0] is not None and t[0] < first]
+        if inside and (self._is_inside(tuple(left)) or not self._is_inside(_at(terms, axes))):
+            raise CoreConflictError(position)
+        return tuple(own), count, which
+
+    def _channels_of(
+        self, position: int, terms: Terms, axes: Sequence[int]
+    ) -> tuple[int, tuple[str, int]]:
+        """How many channels a core computes together, and which is requested; see `in_core`."""
         channels = static_channels(self.nodes[position])
         if channels is None or channels[0] in axes:
-            return tuple(own), 0, ("at", 0)
+            return 0, ("at", 0)
         axis, k, path = terms[channels[0]]
-        # The outer core computes its channels together, like a kernel that unrolls its own.
-        is_unrolled = self.channels == (axis, channels[1]) or (axis or 0) >= self.rank
-        if path or (axis is not None and (not is_unrolled or axis in [terms[a][0] for a in axes])):
-            return tuple(own), 0, ("at", 0)
-        own[channels[0]] = (first + len(axes), 0, ())
-        return tuple(own), channels[1], ("at", k) if axis is None else ("axis", axis)
+        if path:
+            return 0, ("at", 0)
+        if axis is None:
+            return channels[1], ("at", k)
+        # A core around this one computes its channels together, as a kernel unrolls its own.
+        is_unrolled = self.channels == (axis, channels[1]) or axis >= self.rank
+        if not is_unrolled or axis in [t[0] for t in _at(terms, axes)]:
+            return 0, ("at", 0)
+        return channels[1], ("axis", axis)
 
     def claim(self, position: int, where: Terms, core: Core, which: tuple[str, int]) -> Expr:
         """Use the kernel's core for node `position`; the result reads it.

@@ -46,8 +46,9 @@ class Rows:
                 extent = "_".join(map(str, self.core.extent(k)))
                 yield f"n_{self.first + k} = {extent}"
             yield from self.inner.prepare()
+        nowhere = ["0"] * len(self.core.axes)
         for e in self.constants:
-            yield self.writer.assign(e, self._leaf(e, ()))
+            yield self.writer.assign(e, self._leaf(e, nowhere))
 
     # -- a row ---------------------------------------------------------------------------------
 
