@@ -22,6 +22,7 @@ from . import (
     constants,
     harness,
     loops,
+    neighbourhoods,
     overhead,
     pointwise,
     report,
@@ -45,6 +46,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "calls": lambda settings: calls.main(),
     "pointwise": lambda settings: pointwise.main(settings.rounds),
     "resample": lambda settings: resample.main(settings.rounds),
+    "neighbourhoods": lambda settings: neighbourhoods.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")

@@ -13,7 +13,7 @@ from ..ir import dtypes as dt
 from ..ir.core import Core
 from ..ir.expr import Expr, const, rewrite, walk
 from ..ir.rewrites import fold, without_detours
-from .cores import CpuCore, indented
+from .cores import CpuCore
 
 if TYPE_CHECKING:
     from .render import Writer

@@ -78,7 +78,7 @@ class SeparableLines(CpuCore):
             if k == last:
                 n_out = -(-n_out // GROUP) * GROUP
             areas += [4 * n_out + 8, 4 * n_out * count]  # first taps, weights
-        # `sums` holds a row of the input, with its border repeated; `tap_line` a line of the output.
+        # `sums` holds a row of the input, with its border repeated; `tap_line`, a line of output.
         sums, line = 4 * lanes * (n_in + 2 * count + 2), 4 * lanes * n_out
         return [*areas, sums, line, *cls._row_areas(last, lanes, numbers, sums, line)]
 
