@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-
 from . import peers, photos
 from .contest import Measure, Missing, Process, Result, contest, seconds_per_image
 from .harness import Row, rotated, show

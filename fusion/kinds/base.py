@@ -152,7 +152,7 @@ class Kind:
         """Fill the columns of the kernel's core; `terms` is where its value is requested."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
 
-    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Number, Number]:
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         """The lowest and the highest position that the core reads along its dimension `k`, if
         positions `low` to `high` of its result are needed."""
         raise NotImplementedError(f"{type(self).__name__} has no core")

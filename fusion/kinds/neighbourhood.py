@@ -130,7 +130,7 @@ class Neighbourhood(Kind):
         power: Array = 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
         return power
 
-    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Number, Number]:
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         """The lowest and the highest element read along a dimension, including those that the
         border mirrors or repeats."""
         count, anchor = node.params.count[:, :, k], node.params.anchor[:, :, k]

@@ -155,7 +155,7 @@ class Reduce(Kind):
         found: Array = node.inputs[0].shapes.rows[:, list(self.axes)]
         return found
 
-    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Number, Number]:
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         extents = self._extents(node)[:, k]
         return np.zeros_like(extents), np.maximum(extents - 1, 0)
 

@@ -79,7 +79,7 @@ class Resample(Kind):
             rows[:, first + 4 : first + len(TAPS)] = taps.cells
             rows[:, place["tap_table", k]] += filters
 
-    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Number, Number]:
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         """The lowest and the highest input pixel read along a dimension, clamped to the input.
 
         The range has a pixel to spare, because sums of steps are rounded (see kernels/ir/taps.py).

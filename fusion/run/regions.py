@@ -103,7 +103,7 @@ def _span(binder: Binder, spec: KernelSpec, recipe: Recipe, term: Term) -> tuple
     axis = term[0]
     rank = len(spec.extents)
     begin: Number = 0
-    end: Number = np.zeros(root.count, np.int64)
+    end = np.zeros(root.count, np.int64)
     if axis is not None and axis < rank:
         end = np.maximum(root.shapes.rows[:, axis] - 1, 0)
     elif axis is not None:
@@ -111,7 +111,7 @@ def _span(binder: Binder, spec: KernelSpec, recipe: Recipe, term: Term) -> tuple
         position, places = recipe.cores[number]
         node = binder.nodes[position]
         # A dimension that a reduction sums over is no dimension of its result.
-        asked = _span(binder, spec, recipe, places[k]) if k < len(places) else (end, end)
+        asked = (end, end) if k >= len(places) else _span(binder, spec, recipe, places[k])
         begin, end = node.definition.kind.region(node, k, *asked)
     step, offset = binder.numbers(term)
     ends = step * begin + offset, step * end + offset

@@ -142,7 +142,7 @@ def _area_bytes(spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Ar
     own = core.cpu_renderer().area_bytes(spec, numbers)
     if core.inner is None:
         return own
-    extents = {("n", rank + k): core.extent(k) for k in range(len(core.axes))}
+    extents: dict[Column, Column] = {("n", rank + k): core.extent(k) for k in range(len(core.axes))}
     return own + _area_bytes(spec.of_inner, lambda c: numbers(extents.get(c, c)))
 
 

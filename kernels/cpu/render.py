@@ -277,13 +277,12 @@ class Writer(Lines):
             return [f"for o_{axis} in range({columns}):", *_indent(body, 1)]
 
         slots = sorted({self.operand(e.attr[0])[0] for e in order if e.op == "load"})
-        mirrored = {
-            k: self.spec.loads[k].likely[axis]
-            for k in slots
-            if self.spec.loads[k].strides[axis] is None
-            and self.spec.loads[k].likely
-            and self.spec.loads[k].likely[axis] is not None
-        }
+        mirrored: dict[int, int] = {}
+        for k in slots:
+            access = self.spec.loads[k]
+            likely = access.likely[axis] if access.likely else None
+            if access.strides[axis] is None and likely is not None:
+                mirrored[k] = likely
         if mirrored:
             for keyword, sign in (("if", 1), ("elif", -1)):
                 tests = [f"(in_stride_{k}_{axis} == {sign * s})" for k, s in mirrored.items()]

@@ -66,7 +66,9 @@ def smaller(x: Any) -> Any:
 
 
 def cubic(x: Any) -> Any:
-    x = ndd.resize(x, size=[64, 19], interp_type=ndd.types.DALIInterpType.INTERP_CUBIC, antialias=False)
+    x = ndd.resize(
+        x, size=[64, 19], interp_type=ndd.types.DALIInterpType.INTERP_CUBIC, antialias=False
+    )
     return ndd.gaussian_blur(x, window_size=5, dtype=ndd.float32)
 
 
@@ -233,7 +235,9 @@ def test_only_the_region_is_decoded() -> None:
     """A crop after the blur limits the resampled rows, and these limit the decoded ones."""
     sizes = ((300, 200), (120, 400))
     with ndd.EvalMode.deferred:
-        x = ndd.decoders.image(ndd.batch([np.frombuffer(encoded(".jpg", photo(*size)), np.uint8) for size in sizes]))
+        x = ndd.decoders.image(
+            ndd.batch([np.frombuffer(encoded(".jpg", photo(*size)), np.uint8) for size in sizes])
+        )
         x = ndd.gaussian_blur(ndd.resize(x, size=[100, 100]), sigma=1.0)
         x = ndd.crop(x, crop=[10, 10], crop_pos_x=0.0, crop_pos_y=0.0)
         program = collect([x._node])

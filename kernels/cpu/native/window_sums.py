@@ -144,7 +144,8 @@ def _make_add_pairs(is_fused: bool) -> Any:
 
             def block(at: Any, vectors: int) -> None:
                 held = [
-                    [cgutils.alloca_once(builder, _WIDE_FLOATS) for _ in range(vectors)] for _ in outs
+                    [cgutils.alloca_once(builder, _WIDE_FLOATS) for _ in range(vectors)]
+                    for _ in outs
                 ]
                 for place in (*held[0], *held[1]):
                     builder.store(zero, place)
