@@ -155,8 +155,7 @@ def host_call(function: Any, x: Any, dtype: Any = ndd.float32) -> Any:
     caller = inspect.currentframe().f_back  # type: ignore[union-attr]
     node = build.host("host_call", _run_host, [x._node], x._node.shapes, dtype, x.layout,
                       isinstance(x, ndd.Batch), function)  # fmt: skip
-    node.result.site = Site(caller.f_code.co_filename, caller.f_lineno)  # type: ignore[union-attr]
-    finish_call([node])
+    finish_call([node], Site(caller.f_code.co_filename, caller.f_lineno))  # type: ignore[union-attr]
     return wrap(node)
 
 

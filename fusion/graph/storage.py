@@ -41,8 +41,11 @@ class Storage:
 def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] | None = None) -> Storage:
     """Allocate a batch: dense if all samples have the same shape, else each sample is aligned."""
     offsets, nbytes, dense = shapes.packed(itemsize)
-    buffer = (take or POOL.take)(nbytes)
-    return Storage(buffer.address + offsets, buffer, dense=dense)
+    if take is None:
+        buffer = POOL.take(nbytes)
+        return Storage(buffer.at(offsets), buffer, None, dense)
+    memory = take(nbytes)
+    return Storage(memory.address + offsets, memory, None, dense)
 
 
 def address_of(table: Array) -> int:

@@ -11,12 +11,12 @@ just a new file.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...kernels.common.memo import Memo
+from ...kernels.common.memo import Memo, memoized
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ..graph.node import Definition, Node
@@ -184,6 +184,12 @@ def intern(kind: Kind) -> Kind:
     return _interned.setdefault(kind, kind)
 
 
+@memoized(1 << 15, typed=False)
+def interned(make: Callable[..., Kind], *facts: Hashable) -> Kind:
+    """`intern(make(*facts))`; making and hashing a known kind again would take 3 µs."""
+    return intern(make(*facts))
+
+
 def make(
     op: str,
     kind: Kind,
@@ -196,9 +202,23 @@ def make(
     source_info: Any = None,
 ) -> Node:
     """Make a pending node, on the device of its inputs unless another one is given."""
-    kind = intern(kind)
+    return made_of(intern(kind), op, inputs, shapes, layout, batch, params, device, source_info)
+
+
+def made_of(
+    kind: Kind,
+    op: str,
+    inputs: Sequence[Node],
+    shapes: Shapes,
+    layout: str | None,
+    batch: bool,
+    params: Any = None,
+    device: Any = ...,
+    source_info: Any = None,
+) -> Node:
+    """Like `make`, of an interned kind."""
     if device is ...:
         device = inputs[0].device if inputs else None
     definition = Definition(kind, tuple(inputs), params)
     dtype = kind.infer(inputs)
-    return Node(op, definition, shapes, dtype, layout, batch, device, source_info=source_info)
+    return Node(op, definition, shapes, dtype, layout, batch, device, None, source_info)

@@ -18,7 +18,7 @@ from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ..graph.node import Node
 from ..graph.shapes import Shapes
-from .base import Kind, Reads, Request, Term, Terms, Work, make
+from .base import Kind, Reads, Request, Term, Terms, Work, interned, made_of
 
 if TYPE_CHECKING:
     from ..plan.lowering import Lowering
@@ -168,17 +168,21 @@ def pointwise(
     It is () for a table, which the body reads with `expr.lookup`. The body runs on expressions,
     once per combination of types and key.
     """
-    dtypes = tuple(n.dtype for n in inputs)
-    body_key = (body, dtypes, key)
-    expr = _bodies.get(body_key)
-    if expr is None:
-        arguments = [ex.body_input(i, t) for i, t in enumerate(dtypes)]
-        expr = _bodies.setdefault(body_key, body(*arguments, *key))
-    same = tuple(_same(n.shapes, shapes, a) for n, a in zip(inputs, axes, strict=True))
-    kind = Pointwise(shapes.rank, expr, tuple(map(tuple, axes)), same)
+    axes = tuple(axes)
+    dtypes = tuple([n.dtype for n in inputs])
+    same = tuple([_same(n.shapes, shapes, a) for n, a in zip(inputs, axes, strict=True)])
+    kind = interned(Pointwise, shapes.rank, _expression(body, dtypes, key), axes, same)
     if batch is None:
-        batch = any(n.batch for n in inputs)
-    return make(op, kind, inputs, shapes, layout, batch)
+        batch = True in [n.batch for n in inputs]
+    return made_of(kind, op, inputs, shapes, layout, batch)
+
+
+def _expression(body: Callable[..., Expr], dtypes: tuple[DType, ...], key: tuple[Any, ...]) -> Expr:
+    found = _bodies.get((body, dtypes, key))
+    if found is None:
+        arguments = [ex.body_input(i, t) for i, t in enumerate(dtypes)]
+        found = _bodies.setdefault((body, dtypes, key), body(*arguments, *key))
+    return found
 
 
 def _same(mine: Shapes, out: Shapes, axes: tuple[int, ...]) -> tuple[bool, ...]:

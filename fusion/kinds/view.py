@@ -18,7 +18,7 @@ from ...kernels.ir.expr import Expr
 from ..graph.node import Node, static_channels
 from ..graph.shapes import Array, Shapes
 from ..graph.storage import Storage
-from .base import Kind, Reads, Request, Term, Terms, Work, make
+from .base import Kind, Reads, Request, Term, Terms, Work, interned, made_of
 from .opaque import renamed
 
 if TYPE_CHECKING:
@@ -159,10 +159,10 @@ def view(
         moved = range(rank) if offset is not None else ()
     unit = tuple(d not in stepped for d in range(rank))
     still = tuple(d not in moved and u for d, u in zip(range(rank), unit, strict=True))
-    kind = View(shapes.rank, axes, unit, still, checked, fill_axes, onto, relabel)
+    kind = interned(View, shapes.rank, axes, unit, still, checked, fill_axes, onto, relabel)
     params = _moves_nothing(rank) if offset is None else (step, offset)
     inputs = (x,) if fill is None or not checked else (x, fill)
-    return make(op, kind, inputs, shapes, layout, x.batch if batch is None else batch, params)
+    return made_of(kind, op, inputs, shapes, layout, x.batch if batch is None else batch, params)
 
 
 @memoized(64)

@@ -155,9 +155,9 @@ def token(node: Node) -> int:
     known = result.token
     if known is not None and known[0] is stored:
         return known[1]
-    kind = None if stored else node.kind
+    definition = None if stored else result.definition
     facts = (
-        None if stored else node.op, None if kind is None else kind.number,
+        None if stored else node.op, None if definition is None else definition.kind.number,
         node.dtype.name, node.rank,
         node.device, storage is None or storage.strides is None, node.batch, static_channels(node),
     )  # fmt: skip

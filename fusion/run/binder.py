@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,26 +18,40 @@ from ..plan.lowering import Recipe, WindowRecipe
 Number = int | Array  # one for all samples, or one per sample
 
 
-class FlatColumns(NamedTuple):
-    """(column, position in the program) of the operands' addresses in the table of a flat kernel,
-    one that runs over all elements of its operands. Column 0 is the number of elements."""
+# (column, position in the program) of the operands' addresses in the table of a flat kernel, one
+# that runs over all elements of its operands. Column 0 is the number of elements.
+FlatColumns = tuple[tuple[int, int], ...]
 
-    stores: tuple[tuple[int, int], ...]
-    loads: tuple[tuple[int, int], ...]
 
-    @staticmethod
-    def of(spec: KernelSpec, recipe: Recipe) -> FlatColumns:
-        place = spec.columns
-        stores = tuple((place["out", k], p) for k, (p, _) in enumerate(recipe.stores))
-        loads = tuple((place["in", k], p) for k, (p, _) in enumerate(recipe.loads))
-        return FlatColumns(stores, loads)
+def flat_columns(spec: KernelSpec, recipe: Recipe) -> FlatColumns:
+    """The columns of a flat kernel."""
+    place = spec.columns
+    stores = [(place["out", k], p) for k, (p, _) in enumerate(recipe.stores)]
+    loads = [(place["in", k], p) for k, (p, _) in enumerate(recipe.loads)]
+    return (*stores, *loads)
 
-    def fill(self, rows: Array, volumes: Array, values: list[Storage | None]) -> None:
-        """Fill all columns of a table."""
-        rows[:, 0] = volumes
-        for operands in self:
-            for column, position in operands:
-                rows[:, column] = values[position].addresses  # type: ignore[union-attr]
+
+class FlatTable:
+    """A table of a small kernel that is filled again and again."""
+
+    __slots__ = ("_filled", "_rows", "address")
+
+    def __init__(self, width: int, count: int) -> None:
+        self._rows = np.empty((count, width), np.int64)
+        self.address = address_of(self._rows)
+        # What each column holds. Most columns keep their values from call to call, and writing one
+        # takes 0.3 µs.
+        self._filled: list[Array | None] = [None] * width
+
+    def fill(self, columns: FlatColumns, volumes: Array, values: list[Storage | None]) -> None:
+        """Fill all columns of a flat kernel."""
+        filled = self._filled
+        if filled[0] is not volumes:
+            self._rows[:, 0] = filled[0] = volumes
+        for column, position in columns:
+            addresses = values[position].addresses  # type: ignore[union-attr]
+            if filled[column] is not addresses:
+                self._rows[:, column] = filled[column] = addresses
 
 
 class Tables:
@@ -46,16 +60,15 @@ class Tables:
     MAX_KEPT = 64
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], tuple[Array, int]] = {}
+        self._kept: dict[tuple[int, int], FlatTable] = {}
 
-    def take(self, width: int, count: int) -> tuple[Array, int]:
-        """A table with arbitrary content, and its address."""
+    def take(self, width: int, count: int) -> FlatTable:
+        """A table with arbitrary content."""
         found = self._kept.get((width, count))
         if found is None:
             if len(self._kept) >= self.MAX_KEPT:
                 self._kept.clear()
-            rows = np.empty((count, width), np.int64)
-            found = self._kept[width, count] = rows, address_of(rows)
+            found = self._kept[width, count] = FlatTable(width, count)
         return found
 
 
@@ -83,7 +96,9 @@ class Binder:
         place = spec.columns
         rows = np.empty((root.count, width or len(place)), np.int64)
         if recipe.flat:
-            FlatColumns.of(spec, recipe).fill(rows, root.shapes.volumes, self.values)
+            rows[:, 0] = root.shapes.volumes
+            for column, position in flat_columns(spec, recipe):
+                rows[:, column] = self._addresses(position)
             return rows
         for a in spec.loop_axes:
             rows[:, place["n", a]] = root.shapes.rows[:, a]

@@ -146,8 +146,8 @@ class Executor:
         # Two steps, each atomic, because other threads keep adding to the list.
         pending = self._pending[:]
         del self._pending[: len(pending)]
-        roots = live_sinks(pending)
-        if wanted is not None and all(r is not wanted for r in roots):
+        roots = live_sinks(pending) if pending else []
+        if wanted is not None and wanted not in roots:
             roots.append(wanted)
         if roots:
             self._run(roots)
@@ -223,10 +223,11 @@ _known_calls: Memo[Call, tuple[KernelStep, Order, Report]] = Memo("single calls"
 
 
 def _remember(call: Call, program: Program, report: Report) -> None:
-    plan = report.plan
-    order = order_of_inputs(program)
-    step = plan.segments[0].flat if len(plan.segments) == 1 else None
-    if order is not None and step is not None and not program.promises:
+    segments = report.plan.segments
+    step = segments[0].flat if len(segments) == 1 else None
+    order = None if step is None or program.promises else order_of_inputs(program)
+    if order is not None:
+        assert step is not None
         _known_calls[call] = step, order, report
 
 

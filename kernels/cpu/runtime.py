@@ -32,9 +32,11 @@ from ..ir.spec import KernelSpec
 from . import helpers as cpu_helpers
 from . import render as cpu
 
-_ENTRY = ctypes.CFUNCTYPE(
+_TYPES = (
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
-)
+)  # fmt: skip
+_ENTRY = ctypes.CFUNCTYPE(*_TYPES)
+_BRIEF_ENTRY = ctypes.PYFUNCTYPE(*_TYPES)  # keeps the interpreter's lock
 # Characters of a kernel's name. Profilers print it on one line with their numbers.
 MAX_NAME = 80
 _lock = threading.Lock()
@@ -46,24 +48,29 @@ compile_count = 0  # how many kernels this process compiled; tests assert on it
 
 
 class CpuKernel:
-    """A compiled kernel; call it as `run(table_address, first_row, end_row)`."""
+    """A compiled kernel; call it as `run(table_address, first_row, end_row)`.
 
-    __slots__ = ("address", "name", "run", "source_path")
+    `run_briefly` does the same and keeps the interpreter's lock, so that no other thread takes over
+    for work of a few microseconds.
+    """
+
+    __slots__ = ("address", "name", "run", "run_briefly", "source_path")
 
     def __init__(self, name: str, source_path: Path, engine: Any, address: int) -> None:
         self.name = name
         self.source_path = source_path
         self.address = address
         self.run = native(engine, address)
+        self.run_briefly = native(engine, address, _BRIEF_ENTRY)
 
 
-def native(engine: Any, address: int) -> Callable[[int, int, int], int]:
+def native(engine: Any, address: int, kind: Any = _ENTRY) -> Callable[[int, int, int], int]:
     """Native code as a Python function of three numbers, which keeps the code alive.
 
     By Numba's calling convention it returns a status and takes two out-pointers first, for the
     result (void) and for the exception (our kernels raise none). The code writes to both.
     """
-    entry: Any = _ENTRY(address)
+    entry: Any = kind(address)
     entry.engine = engine  # owns the code
     return partial(entry, ctypes.byref(ctypes.c_void_p()), ctypes.byref(ctypes.c_void_p()))
 

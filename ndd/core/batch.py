@@ -17,6 +17,7 @@ from ..kernels.ir.dtypes import DType
 from ..kernels.ir.dtypes import dtype as as_dtype
 from ..loop.calls import note_read
 from . import convert
+from .errors import user_site
 from .handle import Handle, evaluate_node, finish_call
 from .interop import array_to_torch
 from .tensor import Tensor, describe, finished, second_node, tensor_node
@@ -207,7 +208,7 @@ def _choose(node: Node, indices: Array, op: str, batch: bool = True) -> Any:
         chosen.result.deliver(kind.compute(chosen, [node], None))
         chosen.result.context = node.result.context
     else:
-        finish_call([chosen])
+        finish_call((chosen,), user_site())
     return (Batch if batch else Tensor)._of(chosen)
 
 

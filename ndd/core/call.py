@@ -29,15 +29,11 @@ from .tensor import Tensor, tensor_node
 
 def call(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     """Run one op call: every public function ends here. Its last choices: batch size, device."""
-    others, batch_size, device = choices[:-2], choices[-2], choices[-1]
     stage = call_stage(op.name) if trace.active else None
     try:
-        result = _build(op, inputs, others, batch_size, device)
+        result = _build(op, inputs, choices)
         nodes = (result,) if isinstance(result, Node) else tuple(result)
-        site = user_site()
-        for node in nodes:
-            node.result.site = site
-        finish_call(nodes)
+        finish_call(nodes, user_site())
     except Exception as error:
         raise at_site(error, op.name, user_site()) from error.__cause__
     finally:
@@ -63,9 +59,7 @@ def wrap(node: Node) -> Any:
     return (Batch if node.batch else Tensor)._of(node)
 
 
-def _build(
-    op: OpDef, inputs: Sequence[Any], others: Sequence[Any], batch_size: Any, device: Any
-) -> Any:
+def _build(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     """The stages of a call: coerce, place, broadcast, check, infer.
 
     The op caches what the stages find out about types and choices, so that similar calls are cheap:
@@ -76,15 +70,13 @@ def _build(
         input_of(value) if isinstance(value, Handle) else _input_node(p, value)
         for p, value in zip(params, inputs, strict=True)
     ]
-    ordinal = _place(nodes, device)
+    ordinal = _place(nodes, choices[-1])
     if op.kind == "pointwise":
-        return _pointwise(op, nodes, others, batch_size, ordinal)
-    return _graph(op, nodes, others, batch_size, ordinal)
+        return _pointwise(op, nodes, choices, ordinal)
+    return _graph(op, nodes, choices, ordinal)
 
 
-def _graph(
-    op: OpDef, nodes: list[Node], others: Sequence[Any], batch_size: Any, ordinal: int | None
-) -> Any:
+def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | None) -> Any:
     """Let the body of a graph op build its nodes."""
     arguments = _choices(op, others)
     sized = nodes.copy()  # all nodes that may determine the batch size
@@ -96,7 +88,7 @@ def _graph(
         arguments[p.name], per_sample = _geometry(p, others[k])
         if per_sample is not None:
             sized.append(per_sample)
-    count = _count_of(op, sized, others, batch_size)
+    count = _count_of(op, sized, others)
     if ordinal is not None and not op.mixed:
         nodes = [_on(n, ordinal) for n in nodes]
         arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
@@ -115,11 +107,9 @@ def _graph(
     return op.body(*nodes, **arguments)
 
 
-def _count_of(
-    op: OpDef, sized: Sequence[Node], others: Sequence[Any], batch_size: Any
-) -> int | None:
+def _count_of(op: OpDef, sized: Sequence[Node], others: Sequence[Any]) -> int | None:
     """The batch size of a call, or None for a single tensor."""
-    count = _batch_count(sized, batch_size)
+    count = _batch_count(sized, others[-2])
     if count is not None and count > 1 and Tensor in map(type, others):
         _check_draws(op, others, count)
     return count
@@ -127,7 +117,7 @@ def _count_of(
 
 def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
     """Warn if one random number is used for all samples: most likely `batch_size` was forgotten."""
-    for p, value in zip(op.others, others, strict=True):
+    for p, value in zip(op.others, others[:-2], strict=True):
         if isinstance(value, Tensor) and value._node.op.startswith("random."):
             from .suggestions import one_draw
 
@@ -276,6 +266,21 @@ def _or_default(p: Param, value: Any) -> Any:
             raise TypeError(f"argument `{p.name}` is required")
         return p.default
     return value
+
+
+def _arguments(op: OpDef, others: Sequence[Any]) -> list[Node | None]:
+    """The numbers of a call for the kernel, as nodes."""
+    known = op.default_args.get
+    found: list[Node | None] = []
+    for k, p in op.arg_slots:
+        value = others[k]
+        node = known(k) if value is p.default else None
+        if node is None:
+            node = _argument(p, value)
+            if value is p.default:
+                op.default_args[k] = node
+        found.append(node)
+    return found
 
 
 def _argument(p: Param, value: Any) -> Node | None:
@@ -501,13 +506,11 @@ def _enum(p: Param, value: Any) -> Any:
 # -- pointwise ops -------------------------------------------------------------------------------
 
 
-def _pointwise(
-    op: OpDef, nodes: list[Node], others: Sequence[Any], batch_size: Any, ordinal: int | None
-) -> Node:
+def _pointwise(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | None) -> Node:
     """The node of a pointwise op."""
-    args = [_argument(p, others[k]) for k, p in op.arg_slots]
+    args = _arguments(op, others)
     given = [v for v in args if v is not None]
-    count = _count_of(op, [*nodes, *given], others, batch_size)
+    count = _count_of(op, [*nodes, *given], others)
     if ordinal is not None:
         nodes = [_on(n, ordinal) for n in nodes]
         args = [None if v is None else _on(v, ordinal) for v in args]

@@ -241,7 +241,7 @@ def dense_array(node: Node) -> Array | None:
 def const_scalar(value: float | int | bool, dtype: DType) -> Node:
     """A number as a node; one object per value, so that plans can compare it by identity."""
     # -0.0 equals 0.0, so it needs its own cache key.
-    return _cached_scalar(value, dtype, value == 0 and str(value)[0] == "-")
+    return _cached_scalar(value, dtype, not value and str(value)[0] == "-")
 
 
 @memoized(8192, typed=False)  # `dtype` decides how the value is stored

@@ -21,20 +21,23 @@ _ours: Memo[str, bool] = Memo("files of this package", 4096)
 
 
 def _is_ours(file: str) -> bool:
-    known = _ours.get(file)
-    if known is None:
-        known = _ours[file] = file != _DEMO and file.startswith((*_FOLDERS, "<ndd"))
-    return known
+    ours = _ours[file] = file != _DEMO and file.startswith((*_FOLDERS, "<ndd"))
+    return ours
 
 
 def user_site() -> Site:
     """File and line of the innermost frame outside of this package."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame.f_code.co_filename):
+    known = _ours.get
+    while frame is not None:
+        file = frame.f_code.co_filename
+        ours = known(file)
+        if ours is None:
+            ours = _is_ours(file)
+        if not ours:
+            return Site(file, frame.f_lineno)
         frame = frame.f_back
-    if frame is None:
-        return Site("<unknown>", 0)
-    return Site(frame.f_code.co_filename, frame.f_lineno)
+    return Site("<unknown>", 0)
 
 
 __all__ = ["at_site", "user_site"]

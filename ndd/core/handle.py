@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..fusion.graph.build import copy, transfer
 from ..fusion.graph.node import Node
+from ..fusion.graph.sites import Site
 from ..fusion.run.executor import Executor
 from ..kernels.gpu.env import require_gpu
 from ..kernels.ir.dtypes import DType
@@ -16,6 +17,7 @@ from ..loop.calls import made, note_read
 from ..runtime.context import EvalContext, EvalMode, current_context, current_mode
 from ..runtime.device import Device
 from ..runtime.device import device as as_device
+from .errors import user_site
 from .operators import Operators
 
 _EAGER, _SYNC_FULL = EvalMode.eager, EvalMode.sync_full
@@ -48,15 +50,19 @@ def _fallback_pool() -> Any:
     return ThreadPool(1)
 
 
-def finish_call(nodes: Sequence[Node]) -> None:
-    """The flush policy: queue, run or leave the new nodes at the end of an op call."""
+def finish_call(nodes: Sequence[Node], site: Site) -> None:
+    """The flush policy: queue, run or leave the new nodes at the end of an op call.
+
+    `site` is the user's line of the call.
+    """
     mode = current_mode()
     context = current_context()
     executor = executor_of(context)
     reads_external = False
     for node in nodes:
         reads_external = _check_inputs(node, context) or reads_external
-        node.result.context = context
+        result = node.result
+        result.context, result.site = context, site
     if mode is _EAGER and not reads_external:
         for node in nodes:
             executor.submit(node)
@@ -73,20 +79,19 @@ def _check_inputs(node: Node, context: EvalContext) -> bool:
     Returns whether the node reads memory that is not ours: it may change when the call returns.
     """
     reads_external = False
-    stack = list(node.inputs)
-    while stack:
-        n = stack.pop()
+    stack = [*node.inputs]
+    for n in stack:
         result = n.result
-        if result.storage is not None and result.storage.external:
-            reads_external = True
-        if result.context is context:
-            continue
-        if result.context is not None:
+        storage, owner = result.storage, result.context
+        if storage is not None:
+            if storage.external:
+                reads_external = True
+        elif owner is None:  # made by this call
+            stack.extend(n.inputs)
+        if owner is not None and owner is not context:
             evaluate_node(n)
             if n.device is not None:
                 _wait_for_stream(n, context)
-        elif result.storage is None:  # made by this call
-            stack.extend(n.inputs)
     return reads_external
 
 
@@ -236,5 +241,5 @@ def _moved(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     if ordinal is not None:
         require_gpu("to_device")
     moved = transfer(node, ordinal) if node.device != ordinal else copy("copy", node)
-    finish_call([moved])
+    finish_call((moved,), user_site())
     return wrap(moved)

@@ -137,6 +137,7 @@ class OpDef:
         self.has_plain_choices = all(p.type in plain for p in self.statics)
         # Caches of the stages of a call (ndd/core/call.py).
         self.known_choices: Memo[Any, dict[str, Any]] = Memo(f"choices of {self.name}", 1024)
+        self.default_args: Memo[int, Any] = Memo(f"default arguments of {self.name}", 256)
         self.accepted: Memo[Any, bool] = Memo(f"data of {self.name}", 256)
         self.known_kinds: Memo[Any, Any] = Memo(f"kinds of {self.name}", 1024)
 

@@ -13,6 +13,7 @@ from ..fusion.graph.storage import as_array
 from ..kernels.ir import dtypes as dt
 from ..runtime.context import current_context
 from . import convert
+from .errors import user_site
 from .handle import Handle, evaluate_node, finish_call
 
 
@@ -216,7 +217,7 @@ def second_node(node: Node, layout: str | None, copy: bool) -> Node:
 
 def _queued(node: Node) -> Node:
     """Hand a node to the executor, as at the end of an op call."""
-    finish_call([node])
+    finish_call((node,), user_site())
     return node
 
 

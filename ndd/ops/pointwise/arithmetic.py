@@ -236,8 +236,7 @@ def _applied(f: Elementwise, operands: Sequence[Any], _choices: Sequence[Any]) -
     stage = call_stage(f.label or f.name) if trace.active else None
     try:
         node = _node(f, operands)
-        node.result.site = user_site()
-        finish_call([node])
+        finish_call((node,), user_site())
     except Exception as error:
         raise at_site(error, f.label or f.name, user_site()) from error.__cause__
     finally:

@@ -32,8 +32,7 @@ def _getitem(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     stage = call_stage("index") if trace.active else None
     try:
         node = _index(_input_node(_INDEX, owner), key, isinstance(owner, Tensor))
-        node.result.site = user_site()
-        finish_call([node])
+        finish_call((node,), user_site())
     except Exception as error:
         raise at_site(error, "index", user_site()) from error.__cause__
     finally:
