@@ -26,7 +26,7 @@ from ..graph.storage import Storage
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
-    from ..run.binder import Binder, Number
+    from ..run.binder import Binder
 
 # A term says how a position follows from the group's output position: (axis, constant, path). It
 # starts at o[axis], or at the constant if there is no axis, and applies each step of the path:

@@ -29,7 +29,7 @@ from .view import drop_axes
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
-    from ..run.binder import Binder, Number
+    from ..run.binder import Binder
 
 # A CPU kernel sums integers in lanes of 32 bits; the sum of this many 16-bit values fits into one.
 NARROW_VALUES = 1 << 15

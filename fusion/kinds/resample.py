@@ -21,7 +21,7 @@ from .base import DEAR, Kind, Reads, Terms, Work, make
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
-    from ..run.binder import Binder, Number
+    from ..run.binder import Binder
 
 # Limit for the weights of all outputs along one axis: 1 GiB. More than that is a mistake, such as a
 # region of interest of a billion pixels.
