@@ -31,12 +31,19 @@ FAMILIES = {
         "Crop, flip, pad, paste",
         "geometry.crops geometry.paste geometry.crop_mirror_normalize random.roi_crop",
     ),
-    "filters": ("Blur and filters", "filters.blur filters.laplacian filters.correlate"),
+    "filters": (
+        "Blur, filters, morphology",
+        "filters.blur filters.laplacian filters.correlate filters.debayer filters.morphology "
+        "filters.median",
+    ),
     "reductions": ("Reductions", "reduce.axis_reductions reduce.normalize"),
     "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
     "random": ("Random numbers and noise", "random.draws random.noises"),
     "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),
-    "shapes": ("Types, shapes, creation", "pointwise.conversion shape.creation shape.reshape"),
+    "shapes": (
+        "Types, shapes, creation",
+        "pointwise.conversion shape.creation shape.reshape shape.sequence_axis",
+    ),
 }
 KINDS = {
     "data": "input",

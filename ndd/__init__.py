@@ -48,6 +48,7 @@ from .kernels.ir.dtypes import bool_ as bool
 from .ops.boxes.bounding_boxes import bb_flip, bbox_paste, bbox_rotate
 from .ops.filters.blur import gaussian_blur
 from .ops.filters.correlate import filter
+from .ops.filters.debayer import debayer
 from .ops.filters.laplacian import laplacian
 from .ops.geometry.crop_mirror_normalize import crop_mirror_normalize, erase
 from .ops.geometry.crops import crop, flip, pad, slice, transpose
@@ -85,6 +86,7 @@ from .ops.shape.creation import (
     zeros_like,
 )
 from .ops.shape.reshape import cat, expand_dims, reinterpret, reshape, squeeze, stack
+from .ops.shape.sequence_axis import per_frame
 from .readers.external_source import ExternalSource
 from .runtime.context import (
     EvalContext,
@@ -164,6 +166,7 @@ __all__ = [
     "copy",
     "crop",
     "crop_mirror_normalize",
+    "debayer",
     "decoders",
     "device",
     "dtype",
@@ -210,6 +213,7 @@ __all__ = [
     "pad",
     "paste",
     "peek_image_shape",
+    "per_frame",
     "permute_batch",
     "profile",
     "random",

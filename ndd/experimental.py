@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from . import decoders  # noqa: F401  (kept under its old name)
 from .core.schema import OPS
+from .ops.filters import (
+    median,  # noqa: F401  (its ops are collected below)
+    morphology,  # noqa: F401  (its ops are collected below)
+)
 from .ops.images.image_decoders import peek_image_shape  # noqa: F401
 from .ops.resample import (
     perspective,  # noqa: F401  (its ops are collected below)

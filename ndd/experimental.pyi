@@ -18,6 +18,24 @@ from .typing import InterpTypeLike as _InterpTypeLike, TensorLike as _TensorLike
 
 from . import decoders as decoders
 @_overload
+def dilate(input: _ArrayLike, *, anchor: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array | None = (-1, -1), border_mode: str | None = 'constant', iterations: int | _Array | None = 1, mask_size: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array | None = (3, 3), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Replace each pixel by the highest value of a window: bright areas grow."""
+@_overload
+def dilate(input: _TensorLike, *, anchor: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array | _Batch | None = (-1, -1), border_mode: str | None = 'constant', iterations: int | _Array | _Batch | None = 1, mask_size: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array | _Batch | None = (3, 3), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Replace each pixel by the highest value of a window: bright areas grow."""
+@_overload
+def erode(input: _ArrayLike, *, anchor: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array | None = (-1, -1), border_mode: str | None = 'constant', iterations: int | _Array | None = 1, mask_size: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array | None = (3, 3), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Replace each pixel by the lowest value of a window: bright areas shrink."""
+@_overload
+def erode(input: _TensorLike, *, anchor: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array | _Batch | None = (-1, -1), border_mode: str | None = 'constant', iterations: int | _Array | _Batch | None = 1, mask_size: int | _Sequence[int] | _Sequence[_Sequence[int]] | _Array | _Batch | None = (3, 3), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Replace each pixel by the lowest value of a window: bright areas shrink."""
+@_overload
+def median_blur(input: _ArrayLike, *, window_size: int | _Sequence[int] | _Array | None = (3, 3), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Replace each pixel by the median of a window, channel by channel."""
+@_overload
+def median_blur(input: _TensorLike, *, window_size: int | _Sequence[int] | _Array | _Batch | None = (3, 3), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Replace each pixel by the median of a window, channel by channel."""
+@_overload
 def peek_image_shape(input: _ArrayLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Height, width and channels of encoded images, from their headers."""
 @_overload
@@ -47,4 +65,4 @@ def warp_perspective(input: _ArrayLike, matrix_input: float | _Sequence[float] |
 @_overload
 def warp_perspective(input: _TensorLike, matrix_input: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | _Batch | None = None, *, border_mode: _Literal['constant', 'replicate', 'reflect', 'reflect_101', 'wrap'] | None = 'constant', fill_value: float | _Sequence[float] | None = (), interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, inverse_map: _bool | None = True, matrix: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | _Batch | None = None, pixel_origin: _Literal['corner', 'center'] | None = 'corner', size: float | _Sequence[float] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Move pixels by a projective map: result(x, y) = input(u / w, v / w), (u, v, w) = M (x, y, 1)."""
-__all__ = ['decoders', 'peek_image_shape', 'remap', 'resize', 'warp_perspective']
+__all__ = ['decoders', 'dilate', 'erode', 'median_blur', 'peek_image_shape', 'remap', 'resize', 'warp_perspective']

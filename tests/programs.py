@@ -276,6 +276,38 @@ def blur(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     return f"filter v{i} {border}", lambda v: ndd.filter(v[i], kernel, border=border)
 
 
+def rank(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    if v[i].layout not in ("HWC", "CHW"):
+        return "", None
+    sizes = [np.int32([1 + 2 * draw(4), 1 + 2 * draw(4)]) for _ in range(v[i].batch_size)]
+    name = ("dilate", "erode", "median_blur")[draw(3)]
+    if name == "median_blur":
+        return f"median_blur v{i} {sizes}", lambda v: ndd.experimental.median_blur(
+            v[i], window_size=ndd.batch(sizes)
+        )
+    border = ("constant", "reflect", "reflect_101", "wrap")[draw(4)]
+    op, times = getattr(ndd.experimental, name), draw(3)
+    return f"{name} v{i} {sizes} {border} {times}", lambda v: op(
+        v[i], mask_size=ndd.batch(sizes), border_mode=border, iterations=times
+    )
+
+
+def mosaic(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    """One channel as a raw image of even size."""
+    if v[i].layout != "HWC" or v[i].dtype == ndd.bool:
+        return "", None
+    rows, columns = (max(2, min(s[a] for s in v[i].shape) // 2 * 2) for a in (0, 1))
+    position = [draw(2), draw(2)]
+    name = ("bilinear_ocv", "edgeaware_ocv", "gray_ocv", "vng_ocv", "default_npp")[draw(5)]
+
+    def call(v: list[Value]) -> Value:
+        x = ndd.crop(v[i], crop=[rows, columns], out_of_bounds_policy="pad", fill_values=[7.0])
+        raw = ndd.cast(x.slice[:, :, 0], dtype=ndd.uint8)
+        return ndd.debayer(raw, blue_position=position, algorithm=name)
+
+    return f"debayer v{i} {position} {name}", call
+
+
 def through_memory(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     which = draw(3)
     if which == 0:
@@ -329,7 +361,5 @@ STEPS = (
     add_number, multiply, subtract_from, combine, combine, compare, limit, transcend, cast, cast,
     scale_samples, shift_last_axis, flip, flip, crop, cut, cut, pad, transpose, join, colour, colour,
     normalise, erase, through_memory, resize, resize, warp, reduce, reduce, center, deviate,
-    standardise, blur, blur,
+    standardise, blur, blur, rank, rank, mosaic,
 )  # fmt: skip
-# tests/reference has no windows yet
-IN_REFERENCE = tuple(step for step in STEPS if step is not blur)

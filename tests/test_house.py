@@ -17,7 +17,7 @@ from tests.helpers import ROOT
 
 # Two versions of the same thing may share a name.
 SIDES = {
-    "cores", "reduce", "render", "runtime", "separable", "windows",  # of the CPU, the GPU, the IR
+    "cores", "ranks", "reduce", "render", "runtime", "separable", "windows",  # of the CPU, the GPU, the IR
     "explain",  # for programs and on the command line
 }  # fmt: skip
 SIDED_CLASSES = {"Writer"}  # of source for the CPU and the GPU

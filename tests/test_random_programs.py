@@ -96,9 +96,7 @@ def reference_kernels(monkeypatch):
 def test_fusion_is_exact_in_the_reference(reference_kernels, data: st.DataObject) -> None:
     """Tests passes, lowering and binding: fused equals op by op when NumPy runs the kernels."""
     length = data.draw(st.integers(1, 12))
-    program = programs.make(
-        lambda n: data.draw(st.integers(0, n - 1)), length, programs.IN_REFERENCE
-    )
+    program = programs.make(lambda n: data.draw(st.integers(0, n - 1)), length)
     with ndd.EvalMode.deferred:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("NDD_FUSION", "0")
@@ -114,7 +112,7 @@ def test_compiled_kernels_equal_the_reference() -> None:
 
     draw = random.Random(11)
     for length in range(1, 13):
-        program = programs.make(lambda n: draw.randrange(n), length, programs.IN_REFERENCE)
+        program = programs.make(lambda n: draw.randrange(n), length)
         with ndd.EvalMode.deferred, pytest.MonkeyPatch.context() as patch:
             compiled = programs.run(program)
             forget_plans(patch)

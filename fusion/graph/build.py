@@ -5,10 +5,12 @@ Every kind defines its own builders; this module only collects them.
 
 from __future__ import annotations
 
+from ..kinds.frames import frames, sequences
 from ..kinds.merge import merge
 from ..kinds.neighbourhood import neighbourhood
 from ..kinds.opaque import alias, choose, decode, host, transfer
 from ..kinds.pointwise import broadcast_to, copy, pointwise
+from ..kinds.ranking import ranking
 from ..kinds.reduce import pool, reduce
 from ..kinds.resample import resample
 from ..kinds.view import (
@@ -24,8 +26,7 @@ from ..kinds.view import (
 )
 
 __all__ = [
-    "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "flip", "host",
-    "index_axes", "merge", "neighbourhood", "part", "permute", "pointwise", "pool", "reduce",
-    "relabel", "resample",
-    "transfer", "view", "window",
+    "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "flip", "frames",
+    "host", "index_axes", "merge", "neighbourhood", "part", "permute", "pointwise", "pool",
+    "ranking", "reduce", "relabel", "resample", "sequences", "transfer", "view", "window",
 ]  # fmt: skip

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+# One number for all samples, or one per sample. Python's integers are much faster than short
+# arrays, and most batches are uniform in most axes.
+Number = int | Array
 SAMPLE_ALIGNMENT = 64  # alignment of ragged samples in bytes: one cache line
 
 
@@ -15,15 +19,18 @@ class Shapes:
     """Shapes of all samples as one int64 array [samples, rank]; derived values are cached."""
 
     __slots__ = (
-        "_extents", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
-        "count", "rank", "rows",
+        "_extents", "_facts", "_kept", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
+        "count", "rank", "rows", "runs",
     )  # fmt: skip
 
-    def __init__(self, rows: Array) -> None:
+    def __init__(self, rows: Array, runs: Array | None = None) -> None:
         self.rows = rows
+        self.runs = runs  # lengths of runs of samples without gaps between them
         self.count: int = rows.shape[0]
         self.rank: int = rows.shape[1]
         self._extents: dict[int, int | None] = {}
+        self._facts: tuple[int, ...] | None = None
+        self._kept: dict[tuple[int, ...], Shapes] = {}
         self._packed: dict[int, tuple[Array, int, bool]] = {}
         self._tuples: list[tuple[int, ...]] | None = None
         self._uniform: bool | None = None
@@ -46,6 +53,14 @@ class Shapes:
             rows = self.rows
             self._uniform = len(rows) <= 1 or bool((rows == rows[0]).all())
         return self._uniform
+
+    @property
+    def facts(self) -> tuple[int, ...]:
+        """Samples, then extents: all there is to know about uniform shapes; () if they differ."""
+        if self._facts is None:
+            known = self.uniform and self.count > 0
+            self._facts = (self.count, *self.rows[0].tolist()) if known else ()
+        return self._facts
 
     @property
     def volumes(self) -> Array:
@@ -71,22 +86,45 @@ class Shapes:
     def extent(self, axis: int) -> int | None:
         """The extent of an axis, or None if samples differ in it."""
         if axis not in self._extents:
-            column = self.rows[:, axis]
-            alike = len(column) > 0 and bool((column == column[0]).all())
-            self._extents[axis] = int(column[0]) if alike else None
+            column = self.rows[:, axis].tolist()  # faster than NumPy, even for 512 samples
+            alike = len(column) > 0 and column.count(column[0]) == len(column)
+            self._extents[axis] = column[0] if alike else None
         return self._extents[axis]
+
+    def along(self, axis: int) -> Number:
+        """The extent of an axis."""
+        extent = self.extent(axis)
+        return self.rows[:, axis] if extent is None else extent
+
+    def stride(self, axis: int) -> Number:
+        """The element stride of an axis of contiguous samples."""
+        return math.prod(self.along(d) for d in range(axis + 1, self.rank))
+
+    def keeping(self, axes: tuple[int, ...]) -> Shapes:
+        """Shapes with only these axes."""
+        found = self._kept.get(axes)
+        if found is None:
+            found = self._kept[axes] = Shapes(np.ascontiguousarray(self.rows[:, axes]))
+        return found
 
     def packed(self, itemsize: int) -> tuple[Array, int, bool]:
         """(offsets, total bytes, dense) of samples that lie one after the other in new memory.
 
-        Samples of equal shape have no gaps between them; ragged samples are aligned.
+        Samples of equal shape have no gaps between them; ragged samples (or runs) are aligned.
         """
         found = self._packed.get(itemsize)
         if found is None:
             sizes = self.volumes * itemsize
             dense = self.uniform
-            if not dense:
+            if dense:
+                pass
+            elif self.runs is None:
                 sizes = -(-sizes // SAMPLE_ALIGNMENT) * SAMPLE_ALIGNMENT
+            else:
+                sizes = sizes.copy()
+                ends = np.cumsum(self.runs)
+                totals = np.add.reduceat(sizes, ends - self.runs)
+                sizes[ends - 1] += -totals % SAMPLE_ALIGNMENT
             ends = np.cumsum(sizes)
             found = self._packed[itemsize] = (
                 ends - sizes,

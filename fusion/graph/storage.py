@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +14,42 @@ if TYPE_CHECKING:
     from .node import Node
 
 
+class Held:
+    """The owner of memory that arrays or other objects keep alive."""
+
+    __slots__ = ("handed_out", "parts")
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = parts
+        self.handed_out = False  # whether somebody outside of this package may write to it
+
+
+class Joined:
+    """Several owners of memory, as one."""
+
+    __slots__ = ("owners",)
+
+    def __init__(self, owners: Sequence[Any]) -> None:
+        self.owners = owners
+
+    @property
+    def handed_out(self) -> bool:
+        return any(getattr(owner, "handed_out", False) for owner in self.owners)
+
+    @handed_out.setter
+    def handed_out(self, value: bool) -> None:
+        for owner in self.owners:
+            if hasattr(owner, "handed_out"):
+                owner.handed_out = value
+
+
 class Storage:
     """A value in memory: one address per sample.
 
     `strides` (in elements) is None if every sample is contiguous. `owner` keeps the memory alive.
     """
 
-    __slots__ = ("addresses", "dense", "external", "owner", "readonly", "strides")
+    __slots__ = ("_external", "addresses", "dense", "owner", "readonly", "strides")
 
     def __init__(
         self,
@@ -34,8 +63,26 @@ class Storage:
         self.owner = owner
         self.strides = strides
         self.dense = dense  # samples lie one after the other without gaps
-        self.external = external  # the memory is not ours and may change at any time
+        self._external = external
         self.readonly = False  # NumPy views of the memory must not be writable
+
+    @property
+    def external(self) -> bool:
+        """Whether the memory may change at any time: it is not ours, or was handed to the user."""
+        return self._external or getattr(self.owner, "handed_out", False)
+
+    def owners(self) -> list[Any]:
+        """Everything that owns some of the memory."""
+        found = [self.owner]
+        for owner in found:
+            if isinstance(owner, Joined):
+                found.extend(owner.owners)
+        return found
+
+    def share_flags(self, other: Storage) -> Storage:
+        """Take over the flags of another storage over the same memory; returns itself."""
+        self._external, self.readonly = other._external, other.readonly
+        return self
 
 
 def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] | None = None) -> Storage:

@@ -70,7 +70,8 @@ class Kind:
     # An element summarises many of the input, so it is stored if more elements than it has use it.
     is_summary: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = False  # on CPUs it computes what it reads once, row by row
-    gives_rows: ClassVar[bool] = False  # its core can compute these rows, inside of the other core
+    takes_rows: ClassVar[bool] = False  # a core inside of its own may compute these rows
+    gives_rows: ClassVar[bool] = False  # its core can be that core
     may_store_on_the_way: ClassVar[bool] = False  # a kernel that uses the value may also store it
     is_join: ClassVar[bool] = False  # selects one of its inputs for every element, by tests
     by_sample: ClassVar[bool] = True  # a sample depends only on the same sample of the inputs
@@ -99,6 +100,15 @@ class Kind:
     def can_loop(self) -> bool:
         """Whether an element can be computed at every position of the loops of a core."""
         return self.cost_anywhere() is not None
+
+    def loops_over(self, dimension: int) -> bool:
+        """Whether its core has a loop over a dimension of its input."""
+        return False
+
+    def tells_apart(self, axis: int) -> bool:
+        """Whether elements along an axis are computed from different operands, such as the channels
+        of a colour transform. A loop over such an axis is slow."""
+        return False
 
     def cost_in_rows(self) -> int | None:
         """The cost of an element of a row, for a kind that `keeps_rows`; None if impossible."""
@@ -151,6 +161,11 @@ class Kind:
     ) -> None:
         """Fill the columns of the kernel's core; `terms` is where its value is requested."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
+
+    @property
+    def is_bound_by_shapes(self) -> bool:
+        """Whether `bind` depends on nothing but the shapes of the node and of its inputs."""
+        return False
 
     def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         """The lowest and the highest position that the core reads along its dimension `k`, if

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.windows import BORDERS, WindowSum
 from ..graph.node import Node
-from ..graph.shapes import Array, Shapes
+from ..graph.shapes import Array, Number, Shapes
 from .base import DEAR, Kind, Reads, Terms, Work, make
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
-    from ..run.binder import Binder, Number
+    from ..run.binder import Binder
 
 # Limit along one dimension of a window; a wider one is a mistake, such as a huge sigma.
 MAX_WINDOW = 1 << 20
@@ -40,28 +40,71 @@ class Windows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Neighbourhood(Kind):
-    """Sums `x` over weighted windows, as float32; params = `Windows`.
-
-    Inputs: `x`, the weights, and the fill value outside of `x` if `border` is "constant".
-    """
+class Windowed(Kind):
+    """A kind that reads a window around each element; params have a `count` and an `anchor`."""
 
     axes: tuple[int, ...]
     border: str
-    parts: int  # separable sums that are added up; 0: one window spans all axes
-    is_scaled: bool
 
     has_core = True
     keeps_rows = True
-
-    def infer(self, inputs: Sequence[Node]) -> DType:
-        return dt.float32
 
     def reads(self, i: int) -> Reads:
         return Reads.TABLE if i else Reads.SCATTERED
 
     def cost(self) -> int:
         return DEAR
+
+    def bias(self, n: Array, before: Array) -> Number:
+        """A multiple of the border's period that makes all positions positive."""
+        if self.border in ("clamp", "constant"):
+            return 0
+        period = {"reflect_101": 2 * n - 2, "reflect_1001": 2 * n, "wrap": n}[self.border]
+        period = np.maximum(period, 1)
+        bias: Array = -(-before // period) * period
+        return bias
+
+    def ring(self, n: Array, windows: Any, k: int) -> Array:
+        """How many rows a CPU kernel keeps to compute two lines, rounded up to a power of two."""
+        anchor = windows.anchor[:, :, k]
+        reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1) + 1
+        rows = reach if self.border == "wrap" else np.minimum(reach, n)
+        power: Array = 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
+        return power
+
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
+        """The lowest and the highest element read along a dimension, including those that the
+        border mirrors or repeats."""
+        count, anchor = node.params.count[:, :, k], node.params.anchor[:, :, k]
+        highest = node.inputs[0].shapes.rows[:, self.axes[k]] - 1
+        limit = node.shapes.rows[:, self.axes[k]] - 1
+        low = _within(low, limit) - anchor.max(axis=1)
+        high = _within(high, limit) + (count - anchor).max(axis=1) - 1
+        first, last = _within(low, highest), _within(high, highest)
+        if self.border.startswith("reflect"):
+            last = np.where(low < 0, np.maximum(last, np.minimum(-low, highest)), last)
+            mirrored = np.maximum(2 * highest - high, 0)
+            first = np.where(high > highest, np.minimum(first, mirrored), first)
+        elif self.border == "wrap":
+            is_outside = (low < 0) | (high > highest)
+            first, last = np.where(is_outside, 0, first), np.where(is_outside, highest, last)
+        return first, last
+
+
+@dataclass(frozen=True)
+class Neighbourhood(Windowed):
+    """Sums `x` over weighted windows, as float32; params = `Windows`.
+
+    Inputs: `x`, the weights, and the fill value outside of `x` if `border` is "constant".
+    """
+
+    parts: int  # separable sums that are added up; 0: one window spans all axes
+    is_scaled: bool
+
+    takes_rows = True
+
+    def infer(self, inputs: Sequence[Node]) -> DType:
+        return dt.float32
 
     def check(self, node: Node) -> None:
         super().check(node)
@@ -103,7 +146,7 @@ class Neighbourhood(Kind):
             before = windows.anchor[:, :, k].max(axis=1)
             for name, number in (
                 ("step", step), ("at", at), ("n", node.shapes.rows[:, axis]), ("in", n),
-                ("bias", self._bias(n, before)), ("ring", self._ring(n, windows, k)),
+                ("bias", self.bias(n, before)), ("ring", self.ring(n, windows, k)),
             ):  # fmt: skip
                 rows[:, place[f"win_{name}", k]] = number
             for p in range(max(self.parts, 1)):
@@ -112,41 +155,6 @@ class Neighbourhood(Kind):
         if windows.scale is not None:
             for p in range(max(self.parts, 1)):
                 rows[:, place["win_scale", p]] = windows.scale[:, p].view(np.int32)
-
-    def _bias(self, n: Array, before: Array) -> Number:
-        """A multiple of the border's period that makes all positions positive."""
-        if self.border in ("clamp", "constant"):
-            return 0
-        period = {"reflect_101": 2 * n - 2, "reflect_1001": 2 * n, "wrap": n}[self.border]
-        period = np.maximum(period, 1)
-        bias: Array = -(-before // period) * period
-        return bias
-
-    def _ring(self, n: Array, windows: Windows, k: int) -> Array:
-        """How many rows a CPU kernel keeps to compute two lines, rounded up to a power of two."""
-        anchor = windows.anchor[:, :, k]
-        reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1) + 1
-        rows = reach if self.border == "wrap" else np.minimum(reach, n)
-        power: Array = 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
-        return power
-
-    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
-        """The lowest and the highest element read along a dimension, including those that the
-        border mirrors or repeats."""
-        count, anchor = node.params.count[:, :, k], node.params.anchor[:, :, k]
-        highest = node.inputs[0].shapes.rows[:, self.axes[k]] - 1
-        limit = node.shapes.rows[:, self.axes[k]] - 1
-        low = _within(low, limit) - anchor.max(axis=1)
-        high = _within(high, limit) + (count - anchor).max(axis=1) - 1
-        first, last = _within(low, highest), _within(high, highest)
-        if self.border.startswith("reflect"):
-            last = np.where(low < 0, np.maximum(last, np.minimum(-low, highest)), last)
-            mirrored = np.maximum(2 * highest - high, 0)
-            first = np.where(high > highest, np.minimum(first, mirrored), first)
-        elif self.border == "wrap":
-            is_outside = (low < 0) | (high > highest)
-            first, last = np.where(is_outside, 0, first), np.where(is_outside, highest, last)
-        return first, last
 
 
 _NUMBERS: Terms = ((None, 0, ()),)  # terms of an operand that the core reads as a flat list

@@ -65,7 +65,7 @@ class Choose(Opaque):
         # Consecutive samples of a dense batch are dense, too.
         run = len(indices) == 1 or bool((np.diff(indices) == 1).all())
         chosen = Storage(storage.addresses[indices], storage.owner, strides, storage.dense and run)
-        return _shared(chosen, storage)
+        return chosen.share_flags(storage)
 
     def check(self, node: Node) -> None:
         super().check(node)
@@ -136,13 +136,7 @@ def renamed(source: Node) -> Storage:
     storage = source.stored
     if storage.strides is not None:
         storage = contiguous(source)
-    return _shared(Storage(storage.addresses, storage.owner, dense=storage.dense), storage)
-
-
-def _shared(result: Storage, source: Storage) -> Storage:
-    """Copy the flags of a storage to another one over the same memory."""
-    result.external, result.readonly = source.external, source.readonly
-    return result
+    return Storage(storage.addresses, storage.owner, dense=storage.dense).share_flags(storage)
 
 
 def alias(op: str, x: Node, shapes: Shapes, dtype: DType, layout: str | None) -> Node:

@@ -54,6 +54,11 @@ class Pointwise(Kind):
     def can_loop(self) -> bool:
         return not any(e.op in ("lookup", *ELSEWHERE) for e in ex.walk([self.expr]))
 
+    def tells_apart(self, axis: int) -> bool:
+        if any(axis in axes and len(axes) < self.rank for axes in self.axes):
+            return True  # an operand that has a number per channel
+        return any(axis - self.rank * (a < 0) == a for a in _told_apart(self.expr))
+
     def cost_in_rows(self) -> int | None:
         return _cost(self.expr) if _is_in_place(self.expr) else None
 
@@ -200,9 +205,9 @@ def broadcast_to(op: str, x: Node, shapes: Shapes, layout: str | None, batch: bo
     return pointwise(op, _copy, [x], [axes], shapes, layout, batch=batch)
 
 
-def copy(op: str, x: Node, layout: str | None = None) -> Node:
-    """A copy of `x` in memory of its own."""
-    return pointwise(op, _copy, [x], [tuple(range(x.rank))], x.shapes, layout or x.layout)
+def copy(op: str, x: Node, layout: str | None = None, shapes: Shapes | None = None) -> Node:
+    """A copy of `x` in memory of its own, which is arranged as `shapes` (equal to its own) says."""
+    return pointwise(op, _copy, [x], [tuple(range(x.rank))], shapes or x.shapes, layout or x.layout)
 
 
 def _copy(x: Expr) -> Expr:
@@ -220,6 +225,13 @@ def _looked_up(expr: Expr) -> frozenset[int]:
 @memoized(4096)
 def _scattered(expr: Expr) -> frozenset[int]:
     return frozenset(e.attr[0] for e in ex.walk([expr]) if e.op in ELSEWHERE)
+
+
+@memoized(4096)
+def _told_apart(expr: Expr) -> frozenset[int]:
+    """Axes along which a body reads fixed positions or depends on the position."""
+    pinned = (axis for e in _reads_of(expr) for axis, _ in e.attr[1])
+    return frozenset((*pinned, *(e.attr for e in ex.walk([expr]) if e.op == "index")))
 
 
 @memoized(4096)

@@ -7,7 +7,8 @@ up to three nodes (see NOTE [order of summation] in kernels/ir/reduction.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,9 +20,9 @@ from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.reduction import DIVISOR, FOLD, Reduction, folded_count, lane_count
 from ..graph.node import Node, static_channels
-from ..graph.shapes import Array, Shapes
+from ..graph.shapes import Array, Number, Shapes
 from ..graph.storage import Storage
-from .base import DEAR, Kind, Reads, Term, Terms, Work, make
+from .base import DEAR, Kind, Reads, Term, Terms, Work, interned, made_of, make
 from .opaque import Opaque
 from .pointwise import pointwise
 from .view import drop_axes
@@ -31,15 +32,12 @@ if TYPE_CHECKING:
     from ..plan.lowering import Lowering
     from ..run.binder import Binder
 
-# A CPU kernel sums integers in lanes of 32 bits; the sum of this many 16-bit values fits into one.
-NARROW_VALUES = 1 << 15
-
 
 class Numbers(NamedTuple):
     """The numbers per sample that a reduction needs."""
 
     lanes: Array | None = None  # extents of the axis of lanes, if the result has one
-    divisors: Array | None = None  # what the sum is divided by, if the result is a mean
+    divisors: Number | None = None  # what the sum is divided by, if the result is a mean
 
 
 NO_NUMBERS = Numbers()  # shared, because equal nodes are merged only if params are identical
@@ -71,6 +69,9 @@ class Reduce(Kind):
 
     def cost(self) -> int:
         return DEAR
+
+    def loops_over(self, dimension: int) -> bool:
+        return dimension in self.axes
 
     def check(self, node: Node) -> None:
         super().check(node)
@@ -136,55 +137,50 @@ class Reduce(Kind):
         self, binder: Binder, rows: Array, spec: KernelSpec, position: int, terms: Terms
     ) -> None:
         node, place = binder.nodes[position], spec.columns
-        core, numbers = spec.core, node.params
-        assert isinstance(core, Reduction)
-        extents = np.array(np.broadcast_to(self._extents(node), (len(rows), len(self.axes))))
-        values = extents.prod(axis=1)
-        merge_dimensions(extents, rows, spec)
-        for k in range(len(self.axes)):
-            rows[:, place["run_n", k]] = extents[:, k]
-        lanes = lane_count(values) if numbers.lanes is None else numbers.lanes
-        if not self.acc.is_float:
-            lanes = np.maximum(lanes, -(-values // NARROW_VALUES)) if core.channels else lanes
-        rows[:, place["run_lanes",]] = lanes
+        numbers, shapes = node.params, node.inputs[0].shapes
+        extents = [shapes.along(a) for a in self.axes]
+        for k, n in enumerate(merged_dimensions(extents, binder.strides, spec)):
+            rows[:, place["run_n", k]] = n
+        lanes = numbers.lanes
+        rows[:, place["run_lanes",]] = lane_count(math.prod(extents)) if lanes is None else lanes
         rows[:, place["run_divisor",]] = 1 if numbers.divisors is None else numbers.divisors
         step, at = binder.numbers(terms[0]) if terms else (0, 0)
         rows[:, place["lane_step",]], rows[:, place["lane_at",]] = step, at
 
-    def _extents(self, node: Node) -> Array:
-        found: Array = node.inputs[0].shapes.rows[:, list(self.axes)]
-        return found
+    @property
+    def is_bound_by_shapes(self) -> bool:
+        return not self.is_mean and self.lane_axis is None
 
     def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
-        extents = self._extents(node)[:, k]
+        extents = node.inputs[0].shapes.rows[:, self.axes[k]]
         return np.zeros_like(extents), np.maximum(extents - 1, 0)
 
 
-def merge_dimensions(extents: Array, rows: Array, spec: KernelSpec) -> None:
-    """Merge dimensions into the last one if they are contiguous with it, for longer inner loops.
+def merged_dimensions(
+    extents: Sequence[Number], strides: Mapping[tuple[int, int], Number], spec: KernelSpec
+) -> list[Number]:
+    """Extents after merging into the last dimension those that are contiguous with it.
 
-    The order of the values stays the same. `extents` [samples, dimensions] are changed in place;
-    `rows` already hold the strides of the core's operands.
+    The order of the values stays the same, and inner loops become longer. `strides`: those of the
+    kernel's loads that its spec does not fix, by slot and axis.
     """
     assert spec.core is not None
     slots = {e.attr for e in ex.walk([spec.core.value]) if e.op == "load"}
-    count = extents.shape[1]
 
-    def stride(slot: int, k: int) -> Array | int:
-        known = spec.loads[slot].strides
-        axis = spec.rank + k
-        if axis >= len(known):
-            return 0
-        fixed = known[axis]
-        return rows[:, spec.columns["in_stride", slot, axis]] if fixed is None else fixed
+    def stride(slot: int, k: int) -> Number:
+        known, axis = spec.loads[slot].strides, spec.rank + k
+        fixed = known[axis] if axis < len(known) else 0
+        return strides[slot, axis] if fixed is None else fixed
 
-    goes_on = np.ones(len(extents), bool)
-    for k in range(count - 2, -1, -1):
+    merged, last = list(extents), len(extents) - 1
+    goes_on: Any = True  # a bool, or one per sample
+    for k in range(last - 1, -1, -1):
+        n = extents[k]
         for slot in slots:
-            runs = stride(slot, k) == stride(slot, count - 1) * extents[:, -1]
-            goes_on &= runs | (extents[:, k] == 1)
-        extents[:, -1] *= np.where(goes_on, extents[:, k], 1)
-        extents[goes_on, k] = 1
+            goes_on = goes_on & ((stride(slot, k) == stride(slot, last) * merged[last]) | (n == 1))
+        merged[last] = merged[last] * (1 + goes_on * (n - 1))
+        merged[k] = n + goes_on * (1 - n)
+    return merged
 
 
 @dataclass(frozen=True)
@@ -213,11 +209,11 @@ def pool(op: str, x: Node) -> Node:
 
 def reduce(
     op: str, x: Node, axes: Sequence[int], combine: str, acc: DType, layout: str | None,
-    divisors: Array | None = None, is_guarded: bool = False,
+    divisors: Number | None = None, is_guarded: bool = False,
 ) -> Node:  # fmt: skip
     """Combine the values of `x` along `axes` (at least one) to a value of type `acc`.
 
-    With `divisors` (one, or one per sample) the result is a mean, as float64.
+    With `divisors` the result is a mean, as float64.
     """
     axes = sorted(axes)
     if static_channels(x) is not None and axes == [static_channels(x)[0]]:  # type: ignore[index]
@@ -230,10 +226,10 @@ def reduce(
             x, axes = _in_lanes(op, x, axes, combine, acc, folded_count(lanes))
     kept = [d for d in range(x.rank) if d not in axes]
     is_mean = divisors is not None
-    kind = Reduce(len(kept), tuple(axes), combine, acc, is_mean, is_guarded)
-    shapes = Shapes(np.ascontiguousarray(x.shapes.rows[:, kept]))
+    kind = interned(Reduce, len(kept), tuple(axes), combine, acc, is_mean, is_guarded)
+    shapes = x.shapes.keeping(tuple(kept))
     numbers = Numbers(None, divisors) if is_mean else NO_NUMBERS
-    return make(op, kind, (x,), shapes, layout, x.batch, numbers)
+    return made_of(kind, op, (x,), shapes, layout, x.batch, numbers)
 
 
 def _in_lanes(
@@ -253,13 +249,14 @@ def _in_lanes(
 
 def _of_channels(
     op: str, x: Node, axis: int, combine: str, acc: DType, layout: str | None,
-    divisors: Array | None, is_guarded: bool,
+    divisors: Number | None, is_guarded: bool,
 ) -> Node:  # fmt: skip
     """Combine the channels of each pixel by an expression, because they are few."""
     rows = x.shapes.rows.copy()
     count, rows[:, axis] = int(rows[0, axis]), 1
     # All samples have the same number of channels, so they have the same divisor, too.
-    divisor = None if divisors is None else int(divisors[0])
+    assert divisors is None or isinstance(divisors, int), divisors
+    divisor = divisors
     key = (axis, count, combine, acc, divisor, is_guarded)
     whole = [tuple(range(x.rank))]
     made = pointwise(op, _channels_combined, [x], whole, Shapes(rows), None, key, x.batch)

@@ -48,8 +48,9 @@ def identity_terms(rank: int) -> Terms:
     return tuple((a, 0, ()) for a in range(rank))
 
 
-# If a kernel fetches more elements than this, its channels are a loop and not unrolled: 16 taps of
-# a cubic filter, unrolled for three channels, took 10 s to compile on a busy machine.
+# If a kernel fetches more elements of every channel than this, its channels are a loop and not
+# unrolled: 16 taps of a cubic filter, unrolled for three channels, took 10 s to compile on a busy
+# machine.
 MAX_UNROLLED_FETCHES = 4
 
 
@@ -383,7 +384,11 @@ class Lowering:
         if channels is None or self._core_follows(channels[0]):
             return tuple(extents)
         values = [v for _, v in self.stores.values()]
-        if sum(e.op == "fetch" for e in ex.walk(values)) <= MAX_UNROLLED_FETCHES:
+        places = list(self._loads)
+        followed = [{t[0] for t in terms} for _, terms, _ in places]
+        # A fetch that does not follow the channels is done once for all of them.
+        fetches = [e for e in ex.walk(values) if e.op == "fetch"]
+        if sum(channels[0] in followed[e.attr] for e in fetches) <= MAX_UNROLLED_FETCHES:
             extents[channels[0]] = channels[1]
         return tuple(extents)
 

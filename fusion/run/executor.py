@@ -152,6 +152,13 @@ class Executor:
         if roots:
             self._run(roots)
 
+    def settle(self, nodes: list[Node]) -> None:
+        """Compute those of these nodes that are still pending; errors stay with the nodes."""
+        with self._running:
+            roots = live_sinks(nodes)
+            if roots:
+                self._run(roots)
+
     def _run(self, roots: list[Node]) -> None:
         try:
             self._run_together(roots)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..graph.node import Node
 from ..graph.storage import Storage, allocate
 from ..plan.steps import KernelStep
-from .binder import Tables, flat_columns
+from .binder import Tables, address_columns
 
 # Handing work to another thread costs 70-90 µs; below this many bytes of results the caller is
 # faster alone.
@@ -32,7 +32,7 @@ def run_flat(step: KernelStep, node: Node, values: list[Storage | None], tables:
     values[step.root] = allocate(shapes, itemsize)
     columns = step.columns
     if columns is None:
-        columns = step.columns = flat_columns(step.spec, step.recipe)
+        columns = step.columns = address_columns(step.spec, step.recipe)
     table = tables.take(len(step.spec.columns), node.count)
     table.fill(columns, shapes.volumes, values)
     run = step.kernel.run_briefly if nbytes <= BRIEF_BYTES else step.kernel.run

@@ -30,9 +30,11 @@ from .watch import watched
 # Intermediate values up to this size stay in the L2 cache anyway. Beyond it, each sample goes
 # through all kernels of its segment before the next one starts, in scratch memory of its thread.
 PIPELINE_MIN_BYTES = 1 << 20
-# Below this size of a sample, calling a kernel for each of them costs more than reading the batch
-# again: a call takes about a microsecond, in which a core reads some 20 KB.
-PIPELINE_MIN_SAMPLE = 1 << 15
+# Samples that kernels read again go through all kernels together, up to this size: then they are
+# still in the L2 cache, and calls, which take about 3 µs, are few. Variance of 32×224²×3 and of
+# 256×64²×3 bytes, by this limit: one sample 515 and 893 µs, 128 KB 532 and 433, 512 KB 467 and 390,
+# all samples 550 and 359.
+HOT_BYTES = 1 << 19
 
 # Runs a step on samples [begin, end). Values in scratch memory have addresses relative to the first
 # of two places. A decoded image that may stay in its decoder's memory is relative to the second.
@@ -91,20 +93,19 @@ class Pipeline:
 
     def run(self, count: int) -> None:
         self._place()
-        tables = [self.binder.table(s.spec, s.recipe, s.scratch.width) for s in self.kernels]
-        rooms = [s.scratch.divide(t) for s, t in zip(self.kernels, tables, strict=True)]
-        self.room = max(rooms, default=0)
+        bound = [self.binder.bound(s) for s in self.kernels]
+        tables = [table for table, _ in bound]
+        self.room = max((room for _, room in bound), default=0)
         if self.decodes and not trace.active and self._run_native(count, tables):
             return
         works = self._works(tables)
         bounds = self._chunks(count)
-        one_by_one = bool(self.scratch) or self._reads_again(count)
+        size = 1 if self.scratch else self._samples_at_once(count)
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
-            size = 1 if one_by_one else end - begin
             for sample in range(begin, end, size):
-                self._do(works, sample, sample + size, worker)
+                self._do(works, sample, min(sample + size, end), worker)
 
         if len(bounds) == 2:
             chunk(0, 0)
@@ -176,9 +177,11 @@ class Pipeline:
             region = self.regions.get(p)
             self.values[p] = made if region is None else region.placed(made, self.nodes[p])
 
-    def _reads_again(self, count: int) -> bool:
-        """Whether kernels read so much of what kernels before them read that it pays to take the
-        samples through all of them one by one."""
+    def _samples_at_once(self, count: int) -> int:
+        """How many samples to take through all kernels before the next ones: all of them, unless
+        kernels read much of what kernels before them read."""
+        if len(self.kernels) == 1:
+            return max(count, 1)
         seen: set[int] = set()
         again: set[int] = set()
         for step in self.kernels:
@@ -186,7 +189,9 @@ class Pipeline:
             again |= reads & seen
             seen |= reads
         nbytes = sum(self.nodes[p].shapes.packed(self.nodes[p].dtype.bytes)[1] for p in again)
-        return nbytes >= max(PIPELINE_MIN_BYTES, count * PIPELINE_MIN_SAMPLE)
+        if nbytes < PIPELINE_MIN_BYTES:
+            return max(count, 1)
+        return max(HOT_BYTES * count // nbytes, 1)
 
     def _nbytes(self, p: int) -> int:
         return self.shapes[p].packed(self.nodes[p].dtype.bytes)[1]

@@ -16,12 +16,12 @@ from ...kernels.ir.core import CORE_AXES
 from ...kernels.ir.expr import walk
 from ...kernels.ir.spec import KernelSpec
 from ..graph.node import Node
-from ..graph.shapes import Array, Shapes, within
+from ..graph.shapes import Array, Number, Shapes, within
 from ..graph.storage import Storage
 from ..kinds.base import Term
 from ..plan.lowering import Recipe
 from ..plan.steps import KernelStep, Regional
-from .binder import Binder, Number
+from .binder import Binder
 
 # Regions that save less than this part of the pixels are not worth a wrapper object per image.
 MIN_SPARED = 1 / 16

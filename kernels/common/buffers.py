@@ -38,13 +38,14 @@ class Block:
 class Buffer:
     """A block of host memory; it returns to the pool when no array made from it is left."""
 
-    __slots__ = ("__weakref__", "_block", "_pool", "address", "nbytes")
+    __slots__ = ("__weakref__", "_block", "_pool", "address", "handed_out", "nbytes")
 
     def __init__(self, pool: Pool, block: Block, nbytes: int) -> None:
         self._pool = pool
         self._block = block
         self.nbytes = nbytes
         self.address = block.address
+        self.handed_out = False  # whether somebody outside of this package may write to it
 
     def at(self, offsets: Array) -> Array:
         """Addresses of the places at these offsets; nobody may change either array."""

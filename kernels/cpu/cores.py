@@ -31,6 +31,8 @@ class CpuCore(ABC):
     to the columns of the spec; a kernel reads the offset of area `x` as `area_x`.
     """
 
+    stores_line = False  # whether `line` also stores the results, so that no loop must follow
+
     def __init__(self, writer: Writer) -> None:
         assert writer.spec.core is not None
         self.writer = writer

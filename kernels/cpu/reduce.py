@@ -11,13 +11,18 @@ from ..ir import dtypes as dt
 from ..ir.core import Array, Column
 from ..ir.dtypes import DType
 from ..ir.expr import Expr, walk
-from ..ir.reduction import DIVISOR, FOLD, Reduction
+from ..ir.reduction import DIVISOR, FOLD, Reduction, bits_of
 from ..ir.spec import KernelSpec
 from .cores import CpuCore, indented
 
-# Up to this many 8- and 16-bit values are summed in 32 bits: vectors hold twice as many sums as
-# with 64 bits (bytes: 47 GB/s instead of 24).
+# Up to this many 16-bit values are summed in 32 bits: vectors hold twice as many sums as with 64
+# bits, and LLVM turns sums of squares of bytes into multiply-add instructions (46 GB/s).
 NARROW_RUN = 1 << 15
+# Integers are combined in a block of lanes that LLVM keeps in registers. 256 bytes are eight
+# vectors of 32 bytes; three channels need a multiple of three. Bytes in lanes of 16 bits are summed
+# at 77 GB/s, as fast as they are read, and in lanes of 32 bits at 37 (znver4, 600 KB in L2).
+BLOCK_BYTES = {1: 256, 2: 256, 3: 384, 4: 256}  # by the number of channels
+STACK_BYTES = 512  # of the block, the next size that `primitives` offers
 
 
 def _reduction(spec: KernelSpec) -> Reduction:
@@ -25,19 +30,29 @@ def _reduction(spec: KernelSpec) -> Reduction:
     return spec.core
 
 
-def _has_lanes(core: Reduction) -> bool:
-    """Whether lanes are kept in scratch memory.
-
-    Integers of one channel are combined in registers, because LLVM vectorizes that loop itself.
-    """
-    return core.acc.is_float or core.channels > 0
-
-
-def _lane_type(core: Reduction) -> DType:
-    """The type of a lane's partial result."""
-    if core.combine != "add" or core.acc.is_float or core.value.dtype.bits > 16:
+def _sum_type(core: Reduction) -> DType:
+    """The type of partial results: for sums of short integers one of twice their bits."""
+    if core.combine != "add" or core.acc.is_float:
         return core.acc
-    return dt.int32 if core.value.dtype.kind is DType.Kind.signed else dt.uint32
+    is_signed = core.value.dtype.kind is DType.Kind.signed
+    bits = bits_of(core.value)
+    if bits > 16:
+        return core.acc
+    if bits > 8:
+        return dt.int32 if is_signed else dt.uint32
+    return dt.int16 if is_signed else dt.uint16
+
+
+def _in_blocks(core: Reduction) -> bool:
+    """Whether integers are combined in a block of lanes.
+
+    Integers of one channel are combined in one variable, because LLVM vectorizes that loop itself;
+    but not with sums of 16 bits, which would overflow.
+    """
+    if core.acc.is_float:
+        return False
+    kind = _sum_type(core)
+    return core.channels > 0 or (kind.bits == 16 and kind is not core.acc)
 
 
 class ReductionLines(CpuCore):
@@ -45,18 +60,19 @@ class ReductionLines(CpuCore):
 
     @classmethod
     def areas(cls, spec: KernelSpec) -> tuple[str, ...]:
-        return ("lanes",) if _has_lanes(_reduction(spec)) else ()
+        return ("lanes",) if _reduction(spec).acc.is_float else ()
 
     @classmethod
     def area_bytes(cls, spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
         core = _reduction(spec)
-        if not _has_lanes(core):
-            return []
-        return [numbers(("run_lanes",)) * (core.lanes * _lane_type(core).bytes)]
+        return [numbers(("run_lanes",)) * (core.lanes * core.acc.bytes)]
 
     def prepare(self) -> Iterator[str]:
-        if _has_lanes(_reduction(self.spec)):
+        core = _reduction(self.spec)
+        if core.acc.is_float:
             yield "lanes = scratch + area_lanes"
+        elif _in_blocks(core):
+            yield f"lanes = stack_{STACK_BYTES}()"
         yield from self.hoist()
 
     def read(self, e: Expr) -> str:
@@ -65,7 +81,9 @@ class ReductionLines(CpuCore):
     def line(self) -> Iterator[str]:
         core = _reduction(self.spec)
         assert core.lane_axis is None, "CPU kernels combine all lanes"
-        if not _has_lanes(core):
+        if _in_blocks(core):
+            yield from self._by_blocks(core)
+        elif not core.acc.is_float:
             yield from self._in_registers(core)
         elif core.channels:
             yield from self._in_lanes(core)
@@ -103,7 +121,7 @@ class ReductionLines(CpuCore):
     def _in_registers(self, core: Reduction) -> Iterator[str]:
         """Combine integers in registers; their order does not matter."""
         last = len(core.axes) - 1
-        narrow = _lane_type(core)
+        narrow = _sum_type(core)
         if narrow is core.acc:
             yield from self._one_by_one(core)
             return
@@ -119,25 +137,79 @@ class ReductionLines(CpuCore):
         yield f"total_0 = {self.writer.ref(core.start)}"
         yield from self._rows(core, body())
 
+    def _by_blocks(self, core: Reduction) -> Iterator[str]:
+        """Combine integers in a block of lanes, channels innermost; their order does not matter.
+
+        A turn adds one value to each lane. Before a lane can overflow, the block is emptied.
+        """
+        n, c, kind = f"run_n_{len(core.axes) - 1}", core.lanes, _sum_type(core)
+        values = BLOCK_BYTES[c] // kind.bytes // c  # per turn and channel
+        is_narrow = kind is not core.acc
+        turns = 1 << kind.bits // 2
+
+        def body() -> Iterator[str]:
+            yield "first = 0"
+            yield f"while first < {n}:"
+            if is_narrow:
+                yield f"    if turn == {turns}:"
+                yield from indented(self._empty_block(core, kind, values), 2)
+                yield "        turn = 0"
+            whole = f"({n} - first) // {values}"
+            yield f"    blocks = {f'min({whole}, {turns} - turn)' if is_narrow else whole}"
+            yield "    for _ in range(blocks):"
+            yield from indented(self._add_run(core, kind, str(values), "0"), 2)
+            yield f"        first += {values}"
+            yield "    turn += blocks"
+            full = f" and turn < {turns}" if is_narrow else ""
+            yield f"    if {n} - first < {values}{full}:"
+            yield f"        left = {n} - first"
+            yield from indented(self._add_run(core, kind, "left", "0"), 2)
+            yield "        first += left"
+            yield "        turn += 1"
+
+        start = self.writer.ref(core.start)
+        for channel in range(c):
+            yield f"total_{channel} = {start}"
+        yield f"for j in range({values * c}):"
+        yield f"    store_{kind}_7(lanes, j, {self._start(core, kind)})"
+        yield "turn = 0"
+        yield from self._rows(core, body())
+        yield from self._empty_block(core, kind, values)
+
+    def _empty_block(self, core: Reduction, kind: DType, values: int) -> Iterator[str]:
+        """Combine the lanes of a block into the totals."""
+        c = core.lanes
+        yield f"for j in range({values}):"
+        for channel in range(c):
+            lane = f"j * {c} + {channel}"
+            yield f"    {self._into_total(core, channel, f'row_{kind}(lanes, {lane})')}"
+            yield f"    store_{kind}_7(lanes, {lane}, {self._start(core, kind)})"
+
+    def _start(self, core: Reduction, kind: DType) -> str:
+        return self.writer.ref(core.start) if kind is core.acc else f"{kind}(0)"
+
+    def _into_total(self, core: Reduction, channel: int, value: str) -> str:
+        total = f"total_{channel}"
+        return f"{total} = {_combined(core, core.acc, total, value)}"
+
     def _in_lanes(self, core: Reduction) -> Iterator[str]:
-        """Combine values in lanes, which lie side by side in scratch memory, channels innermost."""
+        """Combine floats in lanes, which lie side by side in scratch memory, channels innermost."""
         last, c = len(core.axes) - 1, core.lanes
-        kind = _lane_type(core)
+        kind = core.acc
 
         def body() -> Iterator[str]:
             yield "first = 0"
             yield f"while first < run_n_{last}:"
             yield f"    count = min(run_lanes - turn, run_n_{last} - first)"
-            yield from indented(self._add_run(core, kind))
+            yield from indented(self._add_run(core, kind, "count", "turn"))
             yield "    first += count"
             yield "    turn += count"
             yield "    if turn == run_lanes:"
             yield "        turn = 0"
 
         start = self.writer.ref(core.start)
-        zero = start if kind is core.acc else f"{kind}(0)"
         yield f"for j in range(run_lanes * {c}):"
-        yield f"    store_{kind}_7(lanes, j, {zero})"
+        yield f"    store_{kind}_7(lanes, j, {start})"
         yield "turn = 0"
         yield from self._rows(core, body())
         yield f"for fold in range({FOLD * c}, run_lanes * {c}, {FOLD * c}):"
@@ -148,23 +220,22 @@ class ReductionLines(CpuCore):
         yield f"for j in range(min(run_lanes, {FOLD})):"
         for channel in range(c):
             lane = f"row_{kind}(lanes, j * {c} + {channel})"
-            total = f"total_{channel}"
-            yield f"    {total} = {_combined(core, core.acc, total, lane)}"
+            yield f"    {self._into_total(core, channel, lane)}"
 
-    def _add_run(self, core: Reduction, kind: DType) -> Iterator[str]:
-        """Combine `count` values from `first` on into the lanes from `turn` on."""
+    def _add_run(self, core: Reduction, kind: DType, count: str, lane: str) -> Iterator[str]:
+        """Combine `count` values from `first` on into the lanes from `lane` on."""
         c = core.lanes
         if core.channels and self._is_packed(core):
-            yield f"for j in range(count * {c}):"
+            yield f"for j in range({count} * {c}):"
             lines, value = self.element([*self._positions(core, "first"), "j"])
-            yield from indented([*lines, _into_lane(core, kind, f"turn * {c} + j", value)])
+            yield from indented([*lines, _into_lane(core, kind, f"{lane} * {c} + j", value)])
             return
-        yield "for j in range(count):"
+        yield f"for j in range({count}):"
         for channel in range(c):
             places = [*self._positions(core, "(first + j)"), str(channel)]
             lines, value = self.element(places)
-            lane = f"(turn + j) * {c} + {channel}" if c > 1 else "turn + j"
-            yield from indented([*lines, _into_lane(core, kind, lane, value)])
+            own = f"({lane} + j) * {c} + {channel}" if c > 1 else f"{lane} + j"
+            yield from indented([*lines, _into_lane(core, kind, own, value)])
 
     def _is_packed(self, core: Reduction) -> bool:
         """Whether one loop can run over the last dimension and the channels together.

@@ -208,6 +208,8 @@ class Writer(Lines):
         order = self._analyse(stores, self.hoisted if depth < max(len(axes), 1) else ())
         if self.core is not None and depth == self.core.line_depth and _LINE not in done:
             yield from self.core.line()
+            if self.core.stores_line:
+                return
             done = done | {_LINE}
         for e in order:
             # Shallower expressions can occur too: assuming a window rewrites expressions.

@@ -77,13 +77,14 @@ class CudaGpu:
 class _Block:
     """Memory of a framework's pool, and its address."""
 
-    __slots__ = ("_owner", "address", "array", "nbytes")
+    __slots__ = ("_owner", "address", "array", "handed_out", "nbytes")
 
     def __init__(self, owner: Any, address: int, nbytes: int, array: Any = None) -> None:
         self._owner = owner
         self.address = address
         self.nbytes = nbytes
         self.array = array
+        self.handed_out = False  # see `Buffer` in kernels/common/buffers.py
 
 
 class _CupyMemory:

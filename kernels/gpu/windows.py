@@ -6,7 +6,7 @@ as CPU kernels. Positions outside of the image follow the rule of the border.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..ir.expr import Expr
@@ -45,12 +45,7 @@ class WindowTaps(GpuCore):
         core = self.core
         if core.fill is not None:
             yield f"outside = tl.load(in_{core.fill})"
-        for k, axis in zip(self.dims, core.axes, strict=True):
-            o = "lane * 0" if axis is None else f"o_{axis}"
-            yield f"at_{k} = tl.maximum(win_step_{k} * ({o}) + win_at_{k}, 0)"
-            yield f"at_{k} = tl.minimum(at_{k}, win_n_{k} - 1).to(tl.int32) + win_bias_{k}"
-            if core.border not in ("clamp", "constant"):
-                yield f"around_{k} = tl.maximum({period(core.border, f'win_in_{k}')}, 1)"
+        yield from positions_of(core.axes, core.border)
         for p in range(max(core.parts, 1)):
             yield from self._start("total")
             yield from self._sum(p, 0)
@@ -97,7 +92,7 @@ class WindowTaps(GpuCore):
                 if is_direct:
                     total = f"tl.fma(w_{k}, {value}, {own}_{c})"
                 body += [*lines, f"{own}_{c} = {total}"]
-        yield from _indent(body)
+        yield from indented(body)
 
     def _row(self, p: int, k: int) -> str:
         """The index of a tap's weight in a window that spans several dimensions."""
@@ -106,19 +101,34 @@ class WindowTaps(GpuCore):
 
     def _place(self, p: int, k: int) -> Iterator[str]:
         """The element that a tap reads."""
-        border = self.core.border
-        yield f"p_{k} = at_{k} - win_anchor_{p}_{k} + tap_{k}"
-        if border == "constant":
-            yield f"inside_{k} = (p_{k} >= 0) & (p_{k} < win_in_{k})"
-        if border in ("clamp", "constant"):
-            yield f"p_{k} = tl.minimum(tl.maximum(p_{k}, 0), win_in_{k} - 1).to(INDEX)"
-            return
-        yield f"p_{k} = p_{k} % around_{k}"
-        if border != "wrap":
-            mirror = f"around_{k} - p_{k}" + (" - 1" if border == "reflect_1001" else "")
-            yield f"p_{k} = tl.minimum(p_{k}, {mirror})"
-        yield f"p_{k} = p_{k}.to(INDEX)"
+        return place_of(k, self.core.border, f"win_anchor_{p}_{k}", f"tap_{k}")
 
 
-def _indent(lines: Iterable[str]) -> Iterator[str]:
+def positions_of(axes: Sequence[int | None], border: str) -> Iterator[str]:
+    """Lines that compute where the windows are: `at_0`, `at_1`, …"""
+    for k, axis in enumerate(axes):
+        o = "lane * 0" if axis is None else f"o_{axis}"
+        yield f"at_{k} = tl.maximum(win_step_{k} * ({o}) + win_at_{k}, 0)"
+        yield f"at_{k} = tl.minimum(at_{k}, win_n_{k} - 1).to(tl.int32) + win_bias_{k}"
+        if border not in ("clamp", "constant"):
+            yield f"around_{k} = tl.maximum({period(border, f'win_in_{k}')}, 1)"
+
+
+def place_of(k: int, border: str, anchor: str, tap: str) -> Iterator[str]:
+    """Lines that compute `p_k`, the element that a tap reads along a dimension."""
+    yield f"p_{k} = at_{k} - {anchor} + {tap}"
+    if border == "constant":
+        yield f"inside_{k} = (p_{k} >= 0) & (p_{k} < win_in_{k})"
+    if border in ("clamp", "constant"):
+        yield f"p_{k} = tl.minimum(tl.maximum(p_{k}, 0), win_in_{k} - 1).to(INDEX)"
+        return
+    yield f"p_{k} = p_{k} % around_{k}"
+    if border != "wrap":
+        mirror = f"around_{k} - p_{k}" + (" - 1" if border == "reflect_1001" else "")
+        yield f"p_{k} = tl.minimum(p_{k}, {mirror})"
+    yield f"p_{k} = p_{k}.to(INDEX)"
+
+
+def indented(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of source, one level further in."""
     return ("    " + line for line in lines)

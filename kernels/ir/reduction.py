@@ -14,7 +14,7 @@ kernel of its own, and each lane is a thread (fusion/kinds/reduce.py). Sums of i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,18 +36,34 @@ MAX_LANES = 1024
 FOLD = 32
 
 
-def lane_count(n: Array) -> Array:
-    """How many lanes sum `n` values: a power of two."""
-    wanted = np.minimum(-(-n // LANE_VALUES), MAX_LANES)
-    powers: Array = 1 << np.arange(MAX_LANES.bit_length())
-    found: Array = powers[np.searchsorted(powers, np.maximum(wanted, 1))]
-    return found
+_POWERS: Array = 1 << np.arange(MAX_LANES.bit_length())
+_LANES = np.append(_POWERS, MAX_LANES)  # of as many groups of `LANE_VALUES` values, rounded up
+
+
+def lane_count(n: int | Array) -> Any:
+    """How many lanes sum `n` values: a power of two; one count, or one per sample."""
+    return _LANES[_POWERS.searchsorted(-(-n // LANE_VALUES))]
 
 
 def folded_count(lanes: Array) -> Array:
     """How many lanes are left after folding."""
     left: Array = np.minimum(lanes, FOLD)
     return left
+
+
+def bits_of(e: Expr) -> int:
+    """How many bits an integer value needs, as far as casts and products tell."""
+    bits = e.dtype.bits
+    if e.op == "mul":
+        a, b = map(bits_of, e.args)
+        return min(a + b, bits)
+    if e.op != "cast" or e.args[0].dtype.is_float:
+        return bits
+    signed, source = DType.Kind.signed, e.args[0].dtype.kind
+    if source is signed and e.dtype.kind is not signed:
+        return bits  # a negative value wraps around
+    sign = e.dtype.kind is signed and source is not signed
+    return min(bits_of(e.args[0]) + sign, bits)
 
 
 @dataclass(frozen=True)

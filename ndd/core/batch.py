@@ -12,13 +12,13 @@ import numpy as np
 from ..fusion.graph import build
 from ..fusion.graph.node import Node, source
 from ..fusion.graph.shapes import Array, Shapes
-from ..fusion.graph.storage import Storage, allocate, as_array
+from ..fusion.graph.storage import Joined, Storage, allocate, as_array
 from ..kernels.ir.dtypes import DType
 from ..kernels.ir.dtypes import dtype as as_dtype
 from ..loop.calls import note_read
 from . import convert
 from .errors import user_site
-from .handle import Handle, evaluate_node, finish_call
+from .handle import Handle, evaluate_node, finish_call, hand_out
 from .interop import array_to_torch
 from .tensor import Tensor, describe, finished, second_node, tensor_node
 
@@ -132,12 +132,15 @@ class Batch(Handle):
         node = self._node
         if node.result.export is not None and not copy:
             tensor, node.result.export = node.result.export, None
+            hand_out(node)
             return tensor
         if node.device is None and node.shapes.uniform:
             evaluate_node(node)
             note_read(node, as_tensor=True)
             whole = convert.dense_array(node)
             if whole is not None:
+                if not copy:
+                    hand_out(node)
                 return array_to_torch(whole, node.dtype, bool(copy))
         return dense_tensor(self, pad, copy).torch()
 
@@ -293,7 +296,7 @@ def _join(samples: list[Tensor], layout: str | None, copy: bool) -> Node:
         )
     storage = Storage(
         np.array([int(s.addresses[0]) for s in stored], np.int64),
-        [s.owner for s in stored],
+        Joined([s.owner for s in stored]),
         strides,
         dense=len(stored) == 1 and strides is None,
         external=any(s.external for s in stored),
@@ -320,8 +323,7 @@ def _split(node: Node) -> Node:
     inner = None
     if storage.strides is not None:
         inner = np.broadcast_to(storage.strides[:, 1:], (shape[0], node.rank - 1))
-    result = Storage(addresses, storage.owner, inner, inner is None, storage.external)
-    result.readonly = storage.readonly
+    result = Storage(addresses, storage.owner, inner, inner is None).share_flags(storage)
     layout = node.layout[1:] if node.layout else None
     split = source(result, rows, node.dtype, layout or None, True, node.device)
     split.result.context = node.result.context
@@ -349,10 +351,7 @@ def dense_tensor(batch: Batch, pad: bool, copy: bool | None) -> Tensor:
     rows = np.concatenate([[node.count], node.shapes.rows[0]]).astype(np.int64)[None]
     storage = node.storage
     if storage.dense and storage.strides is None and not copy:
-        joined = Storage(
-            storage.addresses[:1], storage.owner, dense=True, external=storage.external
-        )
-        joined.readonly = storage.readonly
+        joined = Storage(storage.addresses[:1], storage.owner, dense=True).share_flags(storage)
         result = source(joined, Shapes(rows), node.dtype, layout, False, node.device)
         result.result.context = node.result.context
         return Tensor._of(result)

@@ -19,7 +19,7 @@ from ..kernels.ir.expr import Expr
 from ..loop.calls import site_of_caller
 from ..runtime.context import current_context
 from ..runtime.device import device as as_device
-from . import convert
+from . import convert, framewise
 from .batch import Batch
 from .errors import at_site, user_site
 from .handle import Handle, evaluate_argument, evaluate_node, finish_call, input_of
@@ -78,6 +78,10 @@ def _build(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
 
 def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | None) -> Any:
     """Let the body of a graph op build its nodes."""
+    if op.frame_slots and framewise.is_given(op, others):
+        x = _check_data(op, nodes[0])
+        if "F" in (x.layout or ""):
+            return _by_frame(op, x, others, ordinal)
     arguments = _choices(op, others)
     sized = nodes.copy()  # all nodes that may determine the batch size
     for k, p in op.arg_slots:
@@ -105,6 +109,17 @@ def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | N
             raise TypeError("at least one input is needed")
         return op.body(tuple(nodes), **arguments)
     return op.body(*nodes, **arguments)
+
+
+def _by_frame(op: OpDef, x: Node, others: Sequence[Any], ordinal: int | None) -> Node:
+    """A call with arguments that differ from frame to frame."""
+    given = [input_of(v) for v in others if isinstance(v, Handle)]
+    count = _batch_count([x, *given], others[-2])
+    if ordinal is not None:
+        x = _on(x, ordinal)
+    if count is not None:
+        x = repeat(x, count)
+    return framewise.by_frame(op, x, others, count, _graph, ordinal)
 
 
 def _count_of(op: OpDef, sized: Sequence[Node], others: Sequence[Any]) -> int | None:

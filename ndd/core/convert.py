@@ -10,7 +10,7 @@ import numpy as np
 
 from ..fusion.graph.node import Node, source
 from ..fusion.graph.shapes import Array, Shapes
-from ..fusion.graph.storage import Storage, allocate, array_at, as_array
+from ..fusion.graph.storage import Held, Storage, allocate, array_at, as_array
 from ..kernels.common.memo import memoized
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
@@ -184,7 +184,7 @@ def wrap_arrays(
         strides = np.array([[s // item for s in a.strides] for a in arrays], np.int64)
         strides = strides.reshape(len(arrays), rank)
     dense = len(arrays) == 1 and strides is None
-    storage = Storage(addresses, list(arrays), strides, dense, external)
+    storage = Storage(addresses, Held(list(arrays)), strides, dense, external)
     storage.readonly = not all(a.flags.writeable for a in arrays)
     layout = check_layout(layout, rank)
     return source(storage, shapes, dtype, layout, batch, source_info=source_info)

@@ -19,9 +19,11 @@ from ..runtime.device import Device
 from ..runtime.device import device as as_device
 from .errors import user_site
 from .operators import Operators
+from .waiting import Waiting, readers
 
 _EAGER, _SYNC_FULL = EvalMode.eager, EvalMode.sync_full
 _CPU = Device("cpu")
+_waiting = Waiting()
 Self = TypeVar("Self", bound="Handle")
 
 
@@ -71,6 +73,8 @@ def finish_call(nodes: Sequence[Node], site: Site) -> None:
             executor.evaluate(node)
         if mode is _SYNC_FULL or reads_external:
             synchronize(nodes)
+    if len(_waiting.handles) > _waiting.limit:
+        _waiting.sweep()
 
 
 def _check_inputs(node: Node, context: EvalContext) -> bool:
@@ -111,6 +115,23 @@ def evaluate_node(node: Node) -> None:
         if node.result.error is not None:
             raise node.result.error.with_traceback(None)
         executor_of(node.result.context or current_context()).evaluate(node)
+
+
+def hand_out(node: Node) -> None:
+    """Prepare the memory of a computed value for the user, who may write to it from now on.
+
+    Everything pending that reads the memory is computed first, and later calls that read it run at
+    once, like those that read memory of other libraries. So results do not depend on eval modes.
+    """
+    memory = node.stored
+    if memory.readonly or memory.external or memory.owner is None:
+        return
+    memory.owner.handed_out = True  # first, because another thread may be making a call
+    by_context: dict[Any, list[Node]] = {}
+    for reader in readers(_waiting.pending(), memory):
+        by_context.setdefault(reader.result.context, []).append(reader)
+    for context, nodes in by_context.items():
+        executor_of(context or current_context()).settle(nodes)
 
 
 def evaluate_argument(node: Node) -> None:
@@ -157,7 +178,9 @@ class Handle(Operators):
     def _of(cls: type[Self], node: Node) -> Self:
         handle = object.__new__(cls)
         handle._node = node
-        node.result.handle = weakref.ref(handle)
+        reference = node.result.handle = weakref.ref(handle)
+        if node.result.storage is None:
+            _waiting.handles.append(reference)
         return handle
 
     @property

@@ -85,12 +85,17 @@ def geometry(
     matrix: bool = False,
     positional: bool = False,
     ragged: bool = False,
+    per_frame: bool = False,
 ) -> Any:
     """A number that decides shapes or positions, scalar or per sample. `vector` also allows a list;
     `matrix` a list of rows, which the body gets as one flat list, padded with zeros; `ragged` an
-    array of any shape per sample, which the body gets as a list of arrays."""
+    array of any shape per sample, which the body gets as a list of arrays; `per_frame` a value per
+    frame, for an op that is called `by_frame`."""
     many = vector or matrix or ragged
-    return Param("geometry", type, default, doc, many, matrix, positional, ragged=ragged)
+    return Param(
+        "geometry", type, default, doc, many, matrix, positional, per_frame=per_frame,
+        ragged=ragged,
+    )  # fmt: skip
 
 
 def static(type: Any, default: Any = None, doc: str = "") -> Any:
@@ -111,6 +116,7 @@ class OpDef:
     out: Any = "same"  # pointwise: type of the result if `dtype` is not given
     rejects: tuple[DType, ...] = ()
     needs_channels: int | None = None
+    by_frame: bool = False  # is called for each frame if a `per_frame` argument is given
     mixed: bool = False  # inputs stay in host memory whatever the device; the body gets `ordinal`
     # Number of results, or the name of the argument that adds a second one; None if it varies.
     outputs: int | str | None = 1
@@ -129,6 +135,10 @@ class OpDef:
         self.arg_slots, self.geometry_slots, self.static_slots = (
             tuple((k, p) for k, p in enumerate(self.others) if p.kind == kind)
             for kind in ("arg", "geometry", "static")
+        )
+        # Parameters that may have a value per frame, if `call` takes care of that.
+        self.frame_slots = tuple(
+            (k, p) for k, p in enumerate(self.others) if p.per_frame and self.by_frame
         )
         # Where its generator is among them; None if the op is not random.
         self.rng_at = next((k for k, p in enumerate(self.others) if p.type == "RNG"), None)

@@ -14,7 +14,7 @@ from ..kernels.ir import dtypes as dt
 from ..runtime.context import current_context
 from . import convert
 from .errors import user_site
-from .handle import Handle, evaluate_node, finish_call
+from .handle import Handle, evaluate_node, finish_call, hand_out
 
 
 class Tensor(Handle):
@@ -79,7 +79,10 @@ class Tensor(Handle):
         return np.asarray(self.cpu()).reshape(-1)[0].item()
 
     def _host_array(self) -> np.ndarray[Any, Any]:
-        """The value as a NumPy array over the same memory (for bfloat16, its bits)."""
+        """The value as a NumPy array over the same memory (for bfloat16, its bits).
+
+        Whoever gives it to the user calls `hand_out` first.
+        """
         evaluate_node(self._node)
         node = self._node
         if node.device is not None:
@@ -99,16 +102,22 @@ class Tensor(Handle):
             if copy is False:
                 raise ValueError(f"an array of {dtype} needs a copy of this {self.dtype} tensor")
             return array.astype(dtype)
-        return array.copy() if copy else array
+        if copy:
+            return array.copy()
+        hand_out(self._node)
+        return array
 
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         if self.dtype is dt.bfloat16:  # torch can export bfloat16, NumPy cannot
             return self.torch().__dlpack__(**kwargs)
         if self._node.device is None:
-            return self._host_array().__dlpack__(**kwargs)
+            array = self._host_array()
+            hand_out(self._node)
+            return array.__dlpack__(**kwargs)
         from .interop import gpu_dlpack
 
         evaluate_node(self._node)
+        hand_out(self._node)
         return gpu_dlpack(self._node, stream, kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -125,6 +134,7 @@ class Tensor(Handle):
         from .interop import cuda_array_interface
 
         evaluate_node(self._node)
+        hand_out(self._node)
         return cuda_array_interface(self._node)
 
     def torch(self, copy: bool = False) -> Any:
@@ -132,6 +142,8 @@ class Tensor(Handle):
         from .interop import to_torch
 
         evaluate_node(self._node)
+        if not copy:
+            hand_out(self._node)
         return to_torch(self._node, self.shape, copy)
 
     def __getitem__(self, key: Any) -> Tensor:

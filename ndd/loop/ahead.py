@@ -56,7 +56,7 @@ class Coming:
     def make_calls(self, shadows: Shadows) -> None:
         """Make all calls up to the first that fails: the caller makes that one again itself."""
         filled = partial(each, partial(self._filled, shadows))
-        for k, (call, rng, _, _, site) in enumerate(self.recording.calls):
+        for k, (call, rng, *_, site) in enumerate(self.recording.calls):
             shadow = None if rng is None else shadows[rng]
             before = None if shadow is None else shadow.get_state()
             arguments = tuple([v if type(v) in PLAIN else filled(v) for v in call.arguments])

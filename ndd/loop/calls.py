@@ -152,10 +152,12 @@ class Iteration:
             return kind, _float_bits(value)
         node = getattr(value, "_node", None)
         if isinstance(node, Node):
-            origin = node.result.origin
+            storage, origin = node.storage, node.result.origin
+            if storage is not None and storage.external:
+                raise UnrepeatableError  # the user may have written to it
             if origin is not None and origin[0] is self:
                 return origin[1]
-            if node.storage is not None and not node.storage.external:
+            if storage is not None:
                 return Node, id(node)
         elif kind is np.ndarray or isinstance(value, np.generic):
             if value.nbytes <= MAX_ARRAY_BYTES and not value.dtype.hasobject:
@@ -174,28 +176,34 @@ class Recorded(NamedTuple):
     call: Call  # results of the iteration are replaced by `Ref`s, and arrays are copied
     rng: RNG | None
     uses: list[Ref]
+    outside: list[Node]  # arguments that were not made in the iteration
     gives_tuple: bool  # the result is a tuple of handles, not a single one
     site: Site
 
     @staticmethod
     def of(call: Call, result: Any, iteration: Iteration) -> Recorded:
         uses: list[Ref] = []
+        outside: list[Node] = []
 
         def kept(value: Any) -> Any:
             key = iteration.key(value)
             if isinstance(key, Ref):
                 uses.append(key)
                 return key
+            if key[0] is Node:
+                outside.append(value._node)
             return value.copy() if type(value) is np.ndarray else value
 
         again = call._replace(arguments=each(kept, call.arguments))
-        return Recorded(again, call.rng(), uses, isinstance(result, tuple), user_site())
+        is_tuple = isinstance(result, tuple)
+        return Recorded(again, call.rng(), uses, outside, is_tuple, user_site())
 
     def is_made_by(self, call: Call, iteration: Iteration) -> bool:
         """Whether the caller's call equals this one."""
         try:
             return (
                 call.op is self.call.op
+                and not any(node.stored.external for node in self.outside)
                 and iteration.is_same(self.call.arguments, call.arguments)
                 and (self.rng is None or call.rng() is self.rng)
             )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..fusion.graph.shapes import Array
-from ..fusion.graph.storage import Storage, address_of
+from ..fusion.graph.storage import Held, Storage, address_of
 from ..kernels.common.buffers import POOL
 
 # Files that are open at a time and share a block of memory. Processes may often open only 1024.
@@ -61,7 +61,7 @@ class Contents(Sequence["Array | Exception"]):
         starts = {k: address_of(block) for k, block in owners.items()}
         begin = np.array(begins, np.int64)
         addresses = begin + np.array([starts[id(block)] for block in blocks], np.int64)
-        storage = Storage(addresses, list(owners.values()), dense=len(places) == 1)
+        storage = Storage(addresses, Held(list(owners.values())), dense=len(places) == 1)
         return storage, np.array(ends, np.int64) - begin
 
 

@@ -13,7 +13,7 @@ from ..fusion.graph.shapes import Shapes
 from ..fusion.graph.sites import Site
 from ..fusion.plan.planner import PLANNER
 from ..fusion.plan.program import Facts, Program, Report, collect
-from ..fusion.plan.steps import KernelStep, Plan, Step
+from ..fusion.plan.steps import DecodeStep, KernelStep, Plan, Step
 from ..fusion.run.binder import Binder
 from ..fusion.run.executor import fusion_enabled
 from ..fusion.run.regions import regions_of
@@ -54,6 +54,8 @@ class Group:
     spec: KernelSpec | None = field(default=None, repr=False)
     on_gpu: bool = False
     whole_bytes: int = 0  # of the whole pictures, if it decodes only regions
+    # If its result exists only while a sample goes through several groups: the last of these.
+    stays_until: int | None = None
 
     @property
     def moved(self) -> str:
@@ -126,6 +128,8 @@ class Explanation:
         for k, g in enumerate(self.groups):
             lines.append(f"[{k}] {g.kernel or g.kind}: {_chain(g.ops)}")
             lines.append(f"    {g.moved}")
+            if g.stays_until is not None:
+                lines.append(f"    each sample stays in scratch memory until group {g.stays_until}")
             merged = sorted({op for op in g.ops if "+" in op})
             if merged:
                 lines.append(f"    merged by fusion_options, sampled once: {', '.join(merged)}")
@@ -182,9 +186,16 @@ def describe(report: Report, program: Program | None = None) -> Explanation:
     texts = [f"{values[p].op} {values[p].text}" for p in pending]
     result = Explanation(texts, promises=promises, values=values)
     sites = [n.result.site for n in program.nodes] if program is not None else []
+    stays = {
+        step.root: segment.steps[-1].number
+        for segment in plan.segments
+        for step in segment.steps
+        if isinstance(step, DecodeStep) and step.root in segment.slots
+    }
     for step in plan.steps:
         group = _group(plan, step, values)
         group.lines = _lines(sites[p] for p in group.members) if sites else ()
+        group.stays_until = stays.get(step.root)
         result.groups.append(group)
         result.fused_bytes += group.read_bytes + group.written_bytes
     for p in pending:

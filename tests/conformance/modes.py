@@ -29,6 +29,15 @@ def same_everywhere(program: Callable[[], Any]) -> list[Result]:
     return first
 
 
+def same_on_the_gpu(program: Callable[[Any], Any], images: list[Any], layout: str) -> None:
+    """`program` of a batch gives the same bits on the CPU and on the simulated GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NDD_GPU", "simulate")
+        on_cpu = _results(program(ndd.batch(images, layout=layout)))
+        on_gpu = _results(program(ndd.batch(images, layout=layout).gpu()).cpu())
+    _assert_same(on_cpu, on_gpu, "on the GPU")
+
+
 def _assert_same(first: list[Result], second: list[Result], where: str) -> None:
     assert len(first) == len(second), where
     for a, b in zip(first, second, strict=True):

@@ -11,7 +11,7 @@ from tests.helpers import arrays
 
 from .geometry_data import TYPES, images, numbers, with_layout
 from .modes import error_everywhere, same_everywhere
-from .oracle import check, check_program
+from .oracle import check, check_program, ndd_call, oracle_call
 
 SIMPLE = ("sum", "mean", "mean_square", "rms", "min", "max")
 AROUND = ("std_dev", "variance")
@@ -89,7 +89,7 @@ def test_deviations(name, dtype):
                 ),
                 # Leave out single pixels: their variance with ddof=1 is a division by 0.
                 [a for a in x if a.shape[0] > 1],
-                layout="HWC", rtol=1e-5,
+                layout="HWC",
             )  # fmt: skip
 
 
@@ -172,11 +172,37 @@ def test_large_integers_are_exact():
     assert R.mean_square(ndd.tensor(np.int64([2**40, 0]))).item() == 2.0**79
 
 
-def test_narrow_lanes_do_not_overflow(monkeypatch):
-    """32-bit lanes do not overflow. The test uses few lanes: only huge images fill 1024 of them."""
-    monkeypatch.setattr("ndd.fusion.kinds.reduce.lane_count", np.ones_like)
-    x = ndd.tensor(np.full((1 << 17, 3), 65535, np.uint16), layout="HC")
-    assert np.asarray(R.sum(x, axes=[0])).tolist() == [65535 << 17] * 3
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16"])
+def test_narrow_lanes_do_not_overflow(dtype, channels):
+    """Blocks of 16- and 32-bit lanes are emptied in time; the extremes of a type fill them first."""
+    by_channel = 1 << (16 if dtype in ("uint8", "int8") else 22)  # more than a block can take
+    limits = np.iinfo(dtype)
+    for value in (limits.min, limits.max):
+        for n in (by_channel + 1, 77):  # the last block is not full
+            x = np.full((n, channels), value, dtype)
+            t = ndd.tensor(x, layout="HC")
+            assert np.asarray(R.sum(t, axes=[0])).tolist() == [int(value) * n] * channels
+            assert R.sum(t).item() == int(value) * n * channels
+            squares = np.asarray(R.mean_square(t, axes=[0], dtype=ndd.float64)).tolist()
+            assert squares == [float(value) ** 2] * channels
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "bool"])
+def test_blocks_go_on_over_rows(dtype):
+    """Rows that are not contiguous, of lengths that do not fill blocks; values that are computed."""
+    x = numbers((67, 301, 3), dtype)
+    part = ndd.tensor(x, layout="HWC")[1::2, 5:293]
+    wanted = x[1::2, 5:293].astype(np.int64)
+    assert np.asarray(R.sum(part, axes=[0, 1])).tolist() == wanted.sum(axis=(0, 1)).tolist()
+    assert R.sum(part).item() == wanted.sum()
+    for name in ("min", "max"):
+        extremes = getattr(wanted, name)(axis=(0, 1)).tolist()
+        assert np.asarray(getattr(R, name)(part, axes=[0, 1])).astype(int).tolist() == extremes
+    if dtype == "uint8":
+        total = R.sum(255 - ndd.cast(part, dtype=ndd.int16), axes=[0, 1])
+        assert np.asarray(total).tolist() == (255 - wanted).sum(axis=(0, 1)).tolist()
+        assert R.sum(ndd.brightness(part, brightness=0.0)).item() == 0
 
 
 @pytest.mark.parametrize("shape", [(400, 500, 3), (1, 1000003), (1000003, 1)])
@@ -189,6 +215,17 @@ def test_accuracy(shape):
     np.testing.assert_allclose(np.asarray(R.sum(t)), wide.sum(), rtol=1e-7)
     around = ((wide - np.float64(mean.item())) ** 2).mean()
     np.testing.assert_allclose(np.asarray(R.variance(t, mean)), around, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_sums_that_cancel(name):
+    """Upstream sums in float32, so it is farther from the exact value than we are."""
+    x = np.random.default_rng(6).normal(0, 1, (300, 400, 3)).astype(np.float32)
+    exact = getattr(np, name)(x.astype(np.float64), axis=(0, 1))
+    got = ndd_call(f"reductions.{name}", x, axes=[0, 1])[0].arrays[0]
+    theirs = oracle_call(f"reductions.{name}", x, axes=[0, 1])[0].arrays[0]
+    np.testing.assert_array_equal(got, exact.astype(np.float32))
+    assert np.abs(got - exact).max() < np.abs(theirs - exact).max()
 
 
 # -- the order of summation --------------------------------------------------------------------------

@@ -23,6 +23,7 @@ VOLUMES = [_rng.integers(0, 256, (d, 5, 4, 2), dtype=np.uint8) for d in (4, 3, 1
 BOXES = [_rng.uniform(0, 0.5, (n, 4)).astype(np.float32) for n in (3, 5, 1)]
 MAPS = [_rng.uniform(0, 5, (6, 7)).astype(np.float32) for _ in range(2)]
 LONG = [_rng.normal(1, 2, (h, w)).astype(np.float32) for h, w in ((71, 90), (3, 2100), (1, 1))]
+RAW = [_rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((8, 10), (12, 8), (2, 4))]
 PER_SAMPLE = [0.5, 1.5, -0.25]
 
 
@@ -35,6 +36,14 @@ KERNEL = _rng.normal(0, 0.3, (3, 4)).astype(np.float32)
 
 def _sigmas() -> Any:
     return ndd.batch([np.float32(v) for v in (0.5, 1.0, 3.0)])
+
+
+def _masks() -> Any:
+    return ndd.batch([np.int32(v) for v in ([3, 3], [2, 5], [9, 1])])
+
+
+def _windows() -> Any:
+    return ndd.batch([np.int32(v) for v in ([3, 3], [5, 5], [3, 1])])
 
 
 def images(program: Program) -> tuple[list[Any], str | None, Program]:
@@ -75,6 +84,24 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "filter fill": images(lambda x: ndd.filter(x, KERNEL, 7, border="constant", anchor=[1, 0])),
     "filter volume": (VOLUMES, "DHWC", lambda x: ndd.filter(x, KERNEL[None], border="wrap")),
     "filter valid": images(lambda x: ndd.filter(x, KERNEL[:1, :1], mode="valid", dtype=ndd.float32)),
+    **{f"dilate {border}": images(lambda x, border=border: ndd.experimental.dilate(
+        x, mask_size=_masks(), anchor=[0, -1], border_mode=border))
+       for border in ("constant", "reflect", "reflect_101", "wrap")},
+    "erode plane": floats(lambda x: ndd.experimental.erode(x, iterations=ndd.batch([1, 0, 3]))),
+    "dilate frames": (VOLUMES, "FHWC", lambda x: ndd.experimental.dilate(
+        x, mask_size=ndd.batch([np.arange(1, 2 * n + 1).reshape(n, 2) for n in (4, 3, 1)]))),
+    "median_blur": images(lambda x: ndd.experimental.median_blur(x, window_size=_windows())),
+    "median_blur plane": floats(lambda x: ndd.experimental.median_blur(x, window_size=_windows())),
+    "median_blur words": (WORDS, None, lambda x: ndd.experimental.median_blur(x, window_size=[3, 1])),
+    "median in a chain": images(lambda x: ndd.crop_mirror_normalize(
+        ndd.experimental.median_blur(ndd.brightness(x, brightness=1.5)),
+        mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
+    "erode in a chain": images(lambda x: ndd.crop_mirror_normalize(
+        ndd.experimental.erode(ndd.brightness(x, brightness=1.5), mask_size=_masks()),
+        mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
+    **{f"debayer {name}": (RAW, "HW", lambda x, name=name: ndd.debayer(
+        x, blue_position=ndd.batch([[0, 1], [1, 1], [0, 0]]), algorithm=name))
+       for name in ("bilinear_ocv", "edgeaware_ocv", "vng_ocv", "gray_ocv", "default_npp")},
     "transpose": images(lambda x: ndd.transpose(x, perm=[2, 0, 1])),
     "cat": images(lambda x: ndd.cat(x, ndd.flip(x), x, axis=1)),
     "stack": images(lambda x: ndd.stack(x, x, axis=0)),

@@ -259,6 +259,7 @@ REGISTRIES = {
     ("kernels/cpu/helpers.py", "_loaded"): "native code that kernels are linked with",
     ("kernels/gpu/kernel.py", "linecache.cache"): "Python's: Triton looks for the text there",
     ("ndd/cli/explain.py", "executor.observers"): "for the time of a block",
+    ("ndd/core/handle.py", "_waiting.handles"): "weak ones on pending values; swept",
     ("ndd/core/schema.py", "OPS"): "the definitions of all ops",
     ("ndd/loop/ahead.py", "_Thread.idle"): "threads that wait for work",
     ("ndd/ops/images/image_decoders.py", "errors"): "the user's list of bad files, each once",

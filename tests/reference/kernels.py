@@ -7,6 +7,7 @@ time in which Numba compiles a few hundred kernels; and Numba's kernels can be c
 from __future__ import annotations
 
 import ctypes
+import itertools
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir import expr as ex
 from ndd.kernels.ir.expr import Expr, walk
 from ndd.kernels.ir.interpreter import evaluate_all
+from ndd.kernels.ir.ranks import WindowRank
 from ndd.kernels.ir.reduction import DIVISOR, FOLD, Reduction
-from ndd.kernels.ir.separable import TAPS
+from ndd.kernels.ir.separable import TAPS, SeparableSum
 from ndd.kernels.ir.spec import Access, KernelSpec
+from ndd.kernels.ir.windows import WindowSum
 
 
 class ReferenceKernel:
@@ -36,6 +39,8 @@ class ReferenceKernel:
                 for s in range(begin, end):
                     self._sample({name: int(rows[s, k]) for name, k in columns.items()})
         return 0
+
+    run_briefly = run
 
     def _sample(self, row: dict[tuple[str | int, ...], int]) -> None:
         axes = self.spec.loop_axes
@@ -72,9 +77,9 @@ class ReferenceKernel:
             elif e.op == "lane":
                 env[e] = self._bilinear(e.args[0], e.attr, row, position, env)
             elif e.op == "core":
-                is_reduced = isinstance(self.spec.core, Reduction)
-                core = self._reduced if is_reduced else self._sampled
-                env[e] = core(e.attr, row, position)
+                cores = {Reduction: self._reduced, SeparableSum: self._sampled,
+                         WindowSum: self._windowed, WindowRank: self._ranked}  # fmt: skip
+                env[e] = cores[type(self.spec.core)](e.attr, row, position)
             elif e.op == "lookup":
                 where = evaluate_all(e.args, env)[0].astype(np.int64)
                 env[e] = _read(row["in", e.attr], where, self.spec.loads[e.attr])
@@ -143,6 +148,86 @@ class ReferenceKernel:
 
         return sums({})
 
+    # -- windows -------------------------------------------------------------------------------
+
+    def _windowed(self, lane, row, position) -> np.ndarray:
+        """The weighted sum over a window, tap by tap; several parts are added up."""
+        core = self.spec.core
+        total = None
+        for p in range(max(core.parts, 1)):
+            value = self._window_part(p, lane, row, position)
+            if core.is_scaled:
+                value = _f32(row["win_scale", p]) * value
+            total = value if total is None else total + value
+        return total
+
+    def _window_part(self, p, lane, row, position) -> np.ndarray:
+        core, dims = self.spec.core, range(len(self.spec.core.axes))
+        counts = [row["win_count", p, k] for k in dims]
+        anchors = [row["win_anchor", p, k] for k in dims]
+        taps = [self._window_taps(k, counts[k], anchors[k], row, position) for k in dims]
+
+        def weight(at: int) -> np.float32:
+            return _read(row["in", core.weights], np.asarray(at), self.spec.loads[core.weights])
+
+        def value(number: tuple[int, ...]) -> np.ndarray:
+            places, inside = zip(*(taps[k][t] for k, t in enumerate(number)), strict=True)
+            found = self._tap_value(row, position, [*places, lane])
+            if core.border != "constant":
+                return found
+            fill = _read(row["in", core.fill], np.asarray(0), self.spec.loads[core.fill])
+            return np.where(np.logical_and.reduce(np.broadcast_arrays(*inside)), found, fill)
+
+        def along(number: tuple[int, ...]) -> np.ndarray:
+            """The sum over the later dimensions; each product is rounded before it is added."""
+            k = len(number)
+            if k == len(dims):
+                return value(number)
+            begin = row["win_start", p, k]
+            terms = ((weight(begin + t), along((*number, t))) for t in range(counts[k]))
+            return _sum(terms, np.float32(-0.0))
+
+        if core.parts:
+            return along(())
+        total, begin = np.float32(-0.0), row["win_start", p, 0]
+        for n, number in enumerate(np.ndindex(*counts)):
+            total = _fma(weight(begin + n), value(number), total)
+        return total
+
+    def _ranked(self, lane, row, position) -> np.ndarray:
+        """The lowest, middle or highest value of a window."""
+        core = self.spec.core
+        assert core.frames is None, "windows per frame are not part of the random programs"
+        taps = [
+            self._window_taps(k, row["win_count", k], row["win_anchor", k], row, position)
+            for k in range(len(core.axes))
+        ]
+        places = itertools.product(*([at for at, _ in along] for along in taps))
+        values = [self._tap_value(row, position, [*at, lane]) for at in places]
+        ordered = np.sort(np.stack(np.broadcast_arrays(*values)), axis=0)
+        return ordered[{"lowest": 0, "middle": len(ordered) // 2, "highest": -1}[core.rank]]
+
+    def _window_taps(self, k, count, anchor, row, position) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The element that each tap along a dimension reads, and whether it exists."""
+        axis, border = self.spec.core.axes[k], self.spec.core.border
+        o = 0 if axis is None else position[axis]
+        at = np.clip(row["win_step", k] * np.asarray(o) + row["win_at", k], 0, row["win_n", k] - 1)
+        n, found = row["win_in", k], []
+        for t in range(count):
+            place = at - anchor + t
+            inside = (place >= 0) & (place < n)
+            if border in ("clamp", "constant"):
+                place = np.clip(place, 0, n - 1)
+            else:
+                around = {"wrap": n, "reflect_101": max(2 * n - 2, 1), "reflect_1001": 2 * n}[
+                    border
+                ]
+                place = place % around
+                if border != "wrap":
+                    place = np.minimum(place, around - place - (border == "reflect_1001"))
+            found.append((place, inside))
+        return found
+
     # -- reductions ----------------------------------------------------------------------------
 
     def _reduced(self, lane, row, position) -> np.ndarray:
@@ -187,9 +272,18 @@ def _combined(how, a, b) -> np.ndarray:
     return np.where(b < a if how == "min" else b > a, b, a)
 
 
-def _sum(terms) -> np.ndarray:
+def _fma(*args) -> np.ndarray:
+    """a * b + c, rounded once."""
+    leaves = [Expr("argument", dt.float32, (), k) for k in range(3)]
+    return evaluate_all((ex.fma(*leaves),), dict(zip(leaves, args, strict=True)))[0]
+
+
+def _f32(word: int) -> np.float32:
+    return np.int64(word).astype(np.int32).view(np.float32)
+
+
+def _sum(terms, total=None) -> np.ndarray:
     """Weights times values, added one after the other."""
-    total = None
     for weight, value in terms:
         term = weight * value
         total = term if total is None else total + term
@@ -198,9 +292,8 @@ def _sum(terms) -> np.ndarray:
 
 def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Positions and weights of all taps, as in kernels/ir/taps.py."""
-    f32 = lambda word: np.int64(word).astype(np.int32).view(np.float32)
     i = np.clip(numbers["step"] * np.asarray(o) + numbers["at"], 0, numbers["n"] - 1)
-    scale, origin = f32(numbers["scale"]), f32(numbers["origin"])
+    scale, origin = _f32(numbers["scale"]), _f32(numbers["origin"])
     s = (i.astype(np.float32) + np.float32(0.5 if numbers["nearest"] else 0)) * scale + origin
     if numbers["nearest"] == 2:
         steps = np.full(numbers["n"], scale)
@@ -212,7 +305,7 @@ def _taps(numbers, o) -> tuple[list[np.ndarray], list[np.ndarray]]:
     table = np.ctypeslib.as_array(cells)
     weights, taps = [], []
     for k in range(numbers["count"]):
-        d = ((first + k).astype(np.float32) - s) * f32(numbers["stretch"])
+        d = ((first + k).astype(np.float32) - s) * _f32(numbers["stretch"])
         j = d.astype(np.int64)
         weights.append(table[j] + (d - j.astype(np.float32)) * (table[j + 1] - table[j]))
         taps.append(np.clip(numbers["base"] + first + k, 0, numbers["in"] - 1))

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from ...common.memo import memoized
 from ...ir.dtypes import DType
-from . import band_sums, bilinear, row_sums, window_sums
+from . import band_sums, bilinear, row_sums, window_ranks, window_sums
 from .bilinear import note
 from .jpeg_headers import jpeg_frames
 from .row_sums import fill_taps, pad_row
@@ -61,6 +61,8 @@ def helper(name: str) -> tuple[Any, Any]:
         function = window_sums.widen_row(DType.parse(rest[1]), int(rest[2]))
     elif name.startswith("pad_edges"):
         function = window_sums.pad_edges("_".join(rest[1:]))
+    elif (made := window_ranks.made(name)) is not None:
+        function = made
     elif kind == "bilinear":
         parts = (DType.parse(rest[0]), int(rest[1]), "fill" in rest, "run" in rest)
         function = bilinear.make_bilinear(*parts)

@@ -287,7 +287,7 @@ def _wrap(v, n):  # type: ignore[no-untyped-def]
     return once if 0 <= once < n else v % n
 
 
-_PLACES = {
+PLACES = {
     "reflect_101": _reflect_101, "reflect_1001": _reflect_1001, "clamp": _clamp, "wrap": _wrap,
 }  # fmt: skip
 
@@ -299,7 +299,7 @@ def pad_edges(border: str) -> Any:
     """
     if border == "constant":
         return _fill_edges
-    place = _PLACES[border]
+    place = PLACES[border]
 
     def pad_edges(row, lanes, pitch, origin, begin, low, high, end, n, fill):  # type: ignore[no-untyped-def]
         for lane in range(lanes):

@@ -13,7 +13,7 @@ import numpy as np
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
-from ...fusion.graph.storage import Storage
+from ...fusion.graph.storage import Held, Storage
 from ...kernels.cpu.decode_loop import nvimgcodec_c
 from ...kernels.cpu.decode_loop.job import Pictures
 from ...kernels.cpu.decode_loop.structures import PICTURE
@@ -390,4 +390,4 @@ def _decode_on_gpu(node: Node, _inputs: list[Node], params: Any) -> Storage:
             pictures[s] = library.as_image(np.zeros(shape, node.dtype.np)).cuda()
     held = [p.cuda() for p in pictures]
     addresses = [p.__cuda_array_interface__["data"][0] for p in held]
-    return Storage(np.array(addresses, np.int64), held)
+    return Storage(np.array(addresses, np.int64), Held(held))

@@ -17,7 +17,7 @@ _IMAGE = "image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout='HWC')\n"
 
 
 @op.graph(
-    rejects="bool",
+    by_frame=True, rejects="bool",
     sample=_IMAGE + "ndd.gaussian_blur(image, sigma=1.5).shape\n=(48, 64, 3)",
 )  # fmt: skip
 def gaussian_blur(
@@ -25,11 +25,11 @@ def gaussian_blur(
     dtype=static(DType, None, DTYPE_DOC),
     sigma=geometry(
         float, (0.0,), "Standard deviation, or one per axis; 0: it follows from `window_size`.",
-        vector=True,
+        vector=True, per_frame=True,
     ),
     window_size=geometry(
         int, (0,), "Extent of the window, odd, or one per axis; 0: it follows from `sigma`.",
-        vector=True,
+        vector=True, per_frame=True,
     ),
 ):  # fmt: skip
     """Blur with a Gaussian window, along all spatial axes.

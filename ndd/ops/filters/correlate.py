@@ -24,22 +24,22 @@ _KERNEL = "edges = ndd.tensor([[-1.0, 0.0, 1.0]])\n"
 
 
 @op.graph(
-    rejects="bool u32 i32 u64 i64 f64",
+    by_frame=True, rejects="bool u32 i32 u64 i64 f64",
     sample=_IMAGE + _KERNEL + "ndd.filter(image, edges, dtype=ndd.float32).shape\n=(48, 64, 3)",
 )  # fmt: skip
 def filter(
     data=data("Images, sequences or volumes."),
     filter=arg(
         float, REQUIRED, "Weights: one dimension for each spatial axis of `data`.",
-        positional=True, any_shape=True,
+        positional=True, any_shape=True, per_frame=True,
     ),
     fill_value=arg(
         float, None, 'Value outside of `data` if `border` is "constant"; 0 if omitted.',
-        positional=True,
+        positional=True, per_frame=True,
     ),
     anchor=geometry(
         int, (-1,), "Position in `filter` of the weight for the element itself; -1 is the middle.",
-        vector=True,
+        vector=True, per_frame=True,
     ),
     border=static(str, "reflect_101", f"How `data` continues outside: {', '.join(BORDERS)}."),
     dtype=static(DType, None, DTYPE_DOC),

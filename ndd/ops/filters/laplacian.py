@@ -20,21 +20,23 @@ _IMAGE = "image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout='HWC')\n"
 
 
 @op.graph(
-    rejects="bool f64",
+    by_frame=True, rejects="bool f64",
     sample=_IMAGE + "ndd.laplacian(image, dtype=ndd.float32).shape\n=(48, 64, 3)",
 )  # fmt: skip
 def laplacian(
     input=data("Images, sequences or volumes."),
     dtype=static(DType, None, DTYPE_DOC),
     normalized_kernel=static(bool, False, "Whether to scale so that windows add up to one."),
-    scale=geometry(float, None, "Factor of each derivative, or one for all.", vector=True),
+    scale=geometry(
+        float, None, "Factor of each derivative, or one for all.", vector=True, per_frame=True,
+    ),
     smoothing_size=geometry(
         int, None, "Extent of the smoothing window along each axis, odd, up to 31; 1 smoothes "
-        "nothing; as wide as the derivative's if omitted.", vector=True,
+        "nothing; as wide as the derivative's if omitted.", vector=True, per_frame=True,
     ),
     window_size=geometry(
         int, (3,), "Extent of the derivative's window along each axis, odd, from 3 to 31.",
-        vector=True,
+        vector=True, per_frame=True,
     ),
 ):  # fmt: skip
     """Add up second derivatives along all spatial axes.

@@ -122,10 +122,10 @@ def _dot(values: Sequence[Expr], weights: Sequence[Expr] | Sequence[float]) -> E
 def _mix_channels(x: Expr, matrix: list[list[Expr]]) -> Expr:
     """Each output channel as a weighted sum of the three input channels."""
     channels = [f32(ex.at_axis(x, -1, k)) for k in range(3)]
-    return _by_channel([_dot(row, channels) for row in matrix])
+    return by_channel([_dot(row, channels) for row in matrix])
 
 
-def _by_channel(values: Sequence[Expr]) -> Expr:
+def by_channel(values: Sequence[Expr]) -> Expr:
     """One of three values, by the position on the channel axis."""
     channel = ex.index(-1)
     rest = ex.select(ex.eq(channel, 1), values[1], values[2])
@@ -244,7 +244,7 @@ def _in_colour_space(x: Expr, source: str, target: str) -> Expr:
         result = channels
     if target == "BGR":
         result.reverse()
-    return _by_channel(result) if len(result) == 3 else result[0]
+    return by_channel(result) if len(result) == 3 else result[0]
 
 
 @op.graph(

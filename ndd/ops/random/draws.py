@@ -18,7 +18,7 @@ from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node, source
 from ...fusion.graph.shapes import Array, Shapes
-from ...fusion.graph.storage import Storage
+from ...fusion.graph.storage import Held, Storage
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml
@@ -68,7 +68,7 @@ def _rows_node(rows: Array, dtype: DType, batch: bool) -> Node:
     base = rows.__array_interface__["data"][0]
     addresses = base + np.arange(count, dtype=np.int64) * (width * dtype.bytes)
     shapes = Shapes(np.full((count, 1), width, np.int64))
-    return source(Storage(addresses, rows, None, True), shapes, dtype, None, batch)
+    return source(Storage(addresses, Held([rows]), None, True), shapes, dtype, None, batch)
 
 
 def key_table(draw: Draw, shapes: Shapes, extra: Array | None, batch: bool) -> Node:

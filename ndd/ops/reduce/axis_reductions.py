@@ -13,7 +13,7 @@ import numpy as np
 from ...core.schema import data, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
-from ...fusion.graph.shapes import Array
+from ...fusion.graph.shapes import Number
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
@@ -21,6 +21,8 @@ from ...kernels.ir.expr import Expr
 from .moments import (
     as_type,
     chosen_axes,
+    exact_mean,
+    is_short,
     kept_of,
     mean_type,
     pixelwise,
@@ -41,15 +43,19 @@ DDOF_DOC = "The divisor is the number of values minus this."
 
 def _reduced(
     name: str, x: Node, axes: list[int], keep: bool, combine: str, acc: DType,
-    finish, dtype: DType, divisors: Array | None = None,
+    finish, dtype: DType, divisors: Number | None = None,
 ) -> Node:  # fmt: skip
     """Combine `x` along `axes`, apply `finish(value, dtype)`, and set axes and layout."""
     kept, layout = kept_of(x, axes)
     whole = x
     if not x.rank:
         x, axes = build.add_axes(name, x, [0], None), [0]
-    y = build.reduce(name, x, axes, combine, acc, layout, divisors)
-    y = pixelwise(name, finish, y, key=(dtype,))
+    if divisors is not None and is_short(x.dtype):
+        y = exact_mean(name, x, axes, layout, divisors, finish, dtype, is_guarded=False)
+    else:
+        y = build.reduce(name, x, axes, combine, acc, layout, divisors)
+        if y.dtype is not dtype or finish is _root:
+            y = pixelwise(name, finish, y, key=(dtype,))
     return _with_dims(name, whole, y, axes) if keep and len(kept) < whole.rank else y
 
 
@@ -206,8 +212,7 @@ def _variance(name: str, x: Node, mean: Node, axes, names, ddof: int, keep: bool
     kept, layout = kept_of(x, chosen)
     if not x.rank:
         x, chosen = build.add_axes(name, x, [0], None), [0]
-    divisors = value_counts(x, chosen) - ddof
-    y = variance_around(name, x, (mean, place), chosen, divisors, layout)
+    y = variance_around(name, x, (mean, place), chosen, ddof, layout)
     y = pixelwise(name, finish, y, key=(dt.float32,))
     return _with_dims(name, x, y, chosen) if keep and len(kept) < x.rank else y
 

@@ -18,13 +18,11 @@ from .moments import (
     Part,
     as_type,
     chosen_axes,
+    exact_mean,
     is_short,
     kept_of,
     mean_type,
-    numbers_beside,
     pixelwise,
-    total,
-    total_type,
     value_counts,
     variance_around,
 )
@@ -163,14 +161,14 @@ def _check_shape(x: Node, name: str, v: Node, axes: Sequence[int]) -> None:
 
 def _mean(x: Node, axes: list[int], pooled: bool) -> Part:
     kept, layout = kept_of(x, axes)
-    counts = value_counts(x, axes)
+    counts = value_counts(x, axes, pooled)
     if pooled:
         _check_equal(x, kept)
-        counts = counts.sum(keepdims=True)
     if is_short(x.dtype):
-        sums = total(_NAME, x, axes, total_type(x.dtype), layout, pooled)
-        n = numbers_beside(counts, x)
-        return _small(_quotient, sums, [n]), kept
+        made = exact_mean(
+            _NAME, x, axes, layout, counts, as_type, dt.float32, is_guarded=True, pooled=pooled
+        )
+        return made, kept
     acc = mean_type(x.dtype)
     if pooled:
         x, axes = build.pool(_NAME, build.reduce(_NAME, x, axes, "add", acc, layout)), [0]
@@ -178,16 +176,8 @@ def _mean(x: Node, axes: list[int], pooled: bool) -> Part:
     return pixelwise(_NAME, as_type, made, key=(dt.float32,)), kept
 
 
-def _quotient(total: Expr, n: Expr) -> Expr:
-    mean = ex.cast(total, dt.float64) / ex.cast(n, dt.float64)
-    return ex.cast(ex.select(n > 0, mean, 0.0), dt.float32)
-
-
 def _variance(x: Node, center: Part, axes: list[int], pooled: bool, ddof: int) -> Part:
     kept, layout = kept_of(x, axes)
-    counts = value_counts(x, axes)
-    counts = counts.sum(keepdims=True) if pooled else counts
-    divisors = counts - ddof
     if not axes:  # nothing is reduced, so reduce along a new axis of extent 1
         x = build.add_axes(_NAME, x, [x.rank], None)
         axes = [x.rank - 1]
@@ -195,7 +185,7 @@ def _variance(x: Node, center: Part, axes: list[int], pooled: bool, ddof: int) -
         center = (
             (build.add_axes(_NAME, node, axes, None), tuple(range(x.rank))) if place else center
         )
-    made = variance_around(_NAME, x, center, axes, divisors, layout, True, pooled)
+    made = variance_around(_NAME, x, center, axes, ddof, layout, True, pooled)
     return made, kept
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ...core import convert
 from ...fusion.graph.node import Node, source
 from ...fusion.graph.shapes import Array, Shapes
-from ...fusion.graph.storage import Storage
+from ...fusion.graph.storage import Held, Storage
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIInterpType, DType
@@ -78,7 +78,7 @@ def rows_node(rows: Array, x: Node, dtype: DType = dt.float32) -> Node:
     memory = np.ascontiguousarray(rows, dtype.np)
     addresses = memory.ctypes.data + memory.strides[0] * np.arange(len(memory), dtype=np.int64)
     shapes = Shapes(np.full((len(memory), 1), memory.shape[1], np.int64))
-    storage = Storage(addresses, memory, dense=True)
+    storage = Storage(addresses, Held([memory]), dense=True)
     return beside(source(storage, shapes, dtype, batch=x.batch), x)
 
 

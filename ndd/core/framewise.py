@@ -1,0 +1,85 @@
+"""Arguments that differ from frame to frame: such a call is made with frames as its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..fusion.graph import build
+from ..fusion.graph.node import Node
+from ..fusion.graph.shapes import Array
+from ..fusion.kinds.frames import numbered
+from ..runtime.context import current_context
+from .batch import Batch
+from .handle import Handle, input_of
+from .schema import OpDef
+
+Graph = Callable[[OpDef, list[Node], Sequence[Any], int | None], Any]
+
+
+def is_given(op: OpDef, others: Sequence[Any]) -> bool:
+    """Whether one of the arguments of a call has a value per frame: its layout begins with F."""
+    return any(_is_framed(others[k]) for k, _ in op.frame_slots)
+
+
+def _is_framed(value: Any) -> bool:
+    return isinstance(value, Handle) and (value.layout or "").startswith("F")
+
+
+def by_frame(
+    op: OpDef, x: Node, others: Sequence[Any], count: int | None, graph: Graph, ordinal: int | None
+) -> Node:
+    """Make the call for each frame of `x`, and join the results; `count` samples, if a batch."""
+    layout = x.layout or ""
+    axis = layout.index("F")
+    if axis:
+        order = [axis, *(d for d in range(x.rank) if d != axis)]
+        x = build.permute(op.name, x, order, "F" + layout.replace("F", ""))
+    counts = x.shapes.rows[:, 0]
+    if not counts.all():
+        s = int(np.flatnonzero(counts == 0)[0])
+        raise ValueError(f"sample {s} of shape {x.shapes.tuples[s]} has no frames")
+    given = list(others)
+    for k, p in enumerate(op.others):
+        if isinstance(given[k], Handle):
+            is_framed = p.per_frame and _is_framed(given[k])
+            node = _argument_frames(op, p.name, input_of(given[k]), x, is_framed)
+            given[k] = given[k] if node is None else Batch._of(node)
+    given[-2] = None  # the batch size is that of the frames
+    y = graph(op, [build.frames(op.name, x)], given, ordinal)
+    y = build.sequences(op.name, y, counts, count is not None)
+    if axis:
+        y = build.permute(op.name, y, [*range(1, axis + 1), 0, *range(axis + 1, y.rank)], layout)
+    return y
+
+
+def _argument_frames(op: OpDef, name: str, node: Node, x: Node, is_framed: bool) -> Node | None:
+    """An argument with a value for each frame of `x`; None if all frames have the same one."""
+    counts = x.shapes.rows[:, 0]
+    samples = np.repeat(np.arange(x.count) if node.batch else np.zeros(x.count, np.int64), counts)
+    if is_framed:
+        own = node.shapes.rows[:, 0]
+        _check_frames(name, own, x)
+        begin = np.cumsum(own) - own
+        node = build.frames(op.name, node)
+        indices = begin[samples] + np.where(own[samples] > 1, numbered(counts), 0)
+    elif node.batch:
+        indices = samples
+    else:
+        return None
+    chosen = build.choose(op.name, node, indices, True)
+    chosen.result.context = node.result.context = current_context()
+    return chosen
+
+
+def _check_frames(name: str, own: Array, x: Node) -> None:
+    counts = x.shapes.rows[:, 0]
+    bad = np.flatnonzero((own != 1) & (own != counts))
+    if len(bad):
+        s = int(bad[0])
+        raise ValueError(
+            f"`{name}` has {own[s % len(own)]} frames, but sample {s} of shape "
+            f"{x.shapes.tuples[s]} ({x.layout}) has {counts[s]}"
+        )
