@@ -37,7 +37,10 @@ FAMILIES = {
         "filters.median",
     ),
     "reductions": ("Reductions", "reduce.axis_reductions reduce.normalize"),
-    "colour": ("Colour, masks, tables", "pointwise.color pointwise.masks"),
+    "colour": (
+        "Colour, masks, tables",
+        "pointwise.color pointwise.masks histograms.equalize histograms.clahe",
+    ),
     "random": ("Random numbers and noise", "random.draws random.noises"),
     "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),
     "shapes": (

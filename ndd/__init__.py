@@ -53,6 +53,8 @@ from .ops.filters.laplacian import laplacian
 from .ops.geometry.crop_mirror_normalize import crop_mirror_normalize, erase
 from .ops.geometry.crops import crop, flip, pad, slice, transpose
 from .ops.geometry.paste import multi_paste, paste
+from .ops.histograms.clahe import clahe
+from .ops.histograms.equalize import equalize
 from .ops.images.image_decoders import imread, peek_image_shape
 from .ops.pointwise.color import (
     brightness,
@@ -158,6 +160,7 @@ __all__ = [
     "cast_like",
     "cat",
     "checkpoint",
+    "clahe",
     "color_space_conversion",
     "color_twist",
     "contrast",
@@ -171,6 +174,7 @@ __all__ = [
     "device",
     "dtype",
     "element_extract",
+    "equalize",
     "erase",
     "expand_dims",
     "experimental",

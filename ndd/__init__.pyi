@@ -96,6 +96,12 @@ def cat(*inputs: _TensorLike, axis: int | None = None, axis_name: str | None = N
     """Join along an existing axis."""
 from . import checkpoint as checkpoint
 @_overload
+def clahe(input: _ArrayLike, *, bins: int | None = 256, clip_limit: float | _Array, luma_only: _bool | None = True, tiles_x: int | _Array, tiles_y: int | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Equalize histograms locally, with limited contrast (CLAHE)."""
+@_overload
+def clahe(input: _TensorLike, *, bins: int | None = 256, clip_limit: float | _Array | _Batch, luma_only: _bool | None = True, tiles_x: int | _Array | _Batch, tiles_y: int | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Equalize histograms locally, with limited contrast (CLAHE)."""
+@_overload
 def color_space_conversion(input: _ArrayLike, *, image_type: _ImageTypeLike, output_type: _ImageTypeLike, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Convert between RGB, BGR, grey and YCbCr (BT.601, studio range)."""
 @_overload
@@ -158,6 +164,12 @@ def element_extract(input: _ArrayLike, *, element_map: int | _Sequence[int], bat
 @_overload
 def element_extract(input: _TensorLike, *, element_map: int | _Sequence[int], batch_size: int | None = None, device: _DeviceLike | None = None) -> _Any:
     """Extract chosen frames of a sequence, each as a separate output."""
+@_overload
+def equalize(input: _ArrayLike, *, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Equalize the histogram of each channel of each image."""
+@_overload
+def equalize(input: _TensorLike, *, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Equalize the histogram of each channel of each image."""
 @_overload
 def erase(input: _ArrayLike, *, anchor: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = (), axes: int | _Sequence[int] | None = None, axis_names: str | None = None, centered_anchor: _bool | None = False, fill_value: float | _Sequence[float] | _Array | None = (0.0,), normalized: _bool | None = None, normalized_anchor: _bool | None = None, normalized_shape: _bool | None = None, shape: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = (), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Overwrite rectangular regions with a constant."""
@@ -305,10 +317,10 @@ def paste(input: _ArrayLike, *, fill_value: int | _Sequence[int], min_canvas_siz
 def paste(input: _TensorLike, *, fill_value: int | _Sequence[int], min_canvas_size: float | _Array | _Batch | None = 0.0, n_channels: int | None = 3, paste_x: float | _Array | _Batch | None = 0.5, paste_y: float | _Array | _Batch | None = 0.5, ratio: float | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Put images on a larger canvas of one colour."""
 @_overload
-def peek_image_shape(input: _ArrayLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+def peek_image_shape(input: _ArrayLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Height, width and channels of encoded images, from their headers."""
 @_overload
-def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Height, width and channels of encoded images, from their headers."""
 @_overload
 def per_frame(input: _ArrayLike, *, replace: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
@@ -463,4 +475,4 @@ def zeros_like(data_like: _ArrayLike, *, dtype: _DTypeLike | None = None, batch_
 def zeros_like(data_like: _TensorLike, *, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Zeros with the shape of another tensor."""
 __version__: str
-__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'batch', 'batch_permutation', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'brightness', 'brightness_contrast', 'capture', 'cast', 'cast_like', 'cat', 'checkpoint', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'debayer', 'decoders', 'device', 'dtype', 'element_extract', 'erase', 'expand_dims', 'experimental', 'explain', 'filter', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'gaussian_blur', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'kernel_report', 'laplacian', 'lookup_table', 'math', 'memory_stats', 'multi_paste', 'noise', 'normalize', 'nvtx', 'one_hot', 'ones', 'ones_like', 'pad', 'paste', 'peek_image_shape', 'per_frame', 'permute_batch', 'profile', 'random', 'random_crop_generator', 'random_resized_crop', 'readers', 'reductions', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'roi_random_crop', 'rotate', 'saturation', 'set_current_stream', 'set_default_stream', 'set_memory_limit', 'set_num_threads', 'show', 'slice', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warmup', 'warp_affine', 'water', 'zeros', 'zeros_like']
+__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'batch', 'batch_permutation', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'brightness', 'brightness_contrast', 'capture', 'cast', 'cast_like', 'cat', 'checkpoint', 'clahe', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'debayer', 'decoders', 'device', 'dtype', 'element_extract', 'equalize', 'erase', 'expand_dims', 'experimental', 'explain', 'filter', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'gaussian_blur', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'kernel_report', 'laplacian', 'lookup_table', 'math', 'memory_stats', 'multi_paste', 'noise', 'normalize', 'nvtx', 'one_hot', 'ones', 'ones_like', 'pad', 'paste', 'peek_image_shape', 'per_frame', 'permute_batch', 'profile', 'random', 'random_crop_generator', 'random_resized_crop', 'readers', 'reductions', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'roi_random_crop', 'rotate', 'saturation', 'set_current_stream', 'set_default_stream', 'set_memory_limit', 'set_num_threads', 'show', 'slice', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warmup', 'warp_affine', 'water', 'zeros', 'zeros_like']

@@ -7,7 +7,7 @@ True
 
 from __future__ import annotations
 
-from .codecs.image.nvimgcodec import get_max_pixels, set_max_pixels
+from .codecs.image.limits import get_max_pixels, set_max_pixels
 from .ops.images.image_decoders import (
     errors,
     image,

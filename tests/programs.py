@@ -357,9 +357,21 @@ def standardise(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     )
 
 
+def equalize(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    if v[i].layout not in ("HWC", "CHW") or v[i].dtype != ndd.uint8:
+        return "", None
+    if v[i].layout == "CHW" or {s[-1] for s in v[i].shape} not in ({1}, {3}) or draw(2):
+        return f"equalize v{i}", lambda v: ndd.equalize(v[i])
+    tiles, across = [1 + draw(4) for _ in range(v[i].batch_size)], 1 + draw(4)
+    limit, luma_only = draw(8) / 2, bool(draw(2))
+    return f"clahe v{i} {tiles} {across} {limit} {luma_only}", lambda v: ndd.clahe(
+        v[i], tiles_y=ndd.batch(tiles), tiles_x=across, clip_limit=limit, luma_only=luma_only
+    )
+
+
 STEPS = (
     add_number, multiply, subtract_from, combine, combine, compare, limit, transcend, cast, cast,
     scale_samples, shift_last_axis, flip, flip, crop, cut, cut, pad, transpose, join, colour, colour,
     normalise, erase, through_memory, resize, resize, warp, reduce, reduce, center, deviate,
-    standardise, blur, blur, rank, rank, mosaic,
+    standardise, blur, blur, rank, rank, mosaic, equalize,
 )  # fmt: skip

@@ -17,7 +17,8 @@ from tests.helpers import ROOT
 
 # Two versions of the same thing may share a name.
 SIDES = {
-    "cores", "ranks", "reduce", "render", "runtime", "separable", "windows",  # of the CPU, the GPU, the IR
+    # of the CPU, the GPU, the IR
+    "cores", "histogram", "ranks", "reduce", "render", "runtime", "separable", "windows",
     "explain",  # for programs and on the command line
 }  # fmt: skip
 SIDED_CLASSES = {"Writer"}  # of source for the CPU and the GPU

@@ -111,6 +111,7 @@ def _decoders() -> dict[str, Contestant]:
 
 DECODE = {
     "ndd": _dynamic("decode", library="ndd"),
+    "ndd isolated": _dynamic("decode", library="ndd", isolate=True),
     "oracle dynamic": _dynamic("decode", library=DALI),
     "oracle pipeline": Contestant("dali_pipeline", "decode"),
     **_decoders(),
@@ -118,7 +119,13 @@ DECODE = {
 }
 # Measured in the same rounds as the loops whose speed they bound.
 REFERENCES = {f"decode only: {n}": _decoders()[n] for n in ("simplejpeg", "OpenCV")}
-EVAL = {**_ours("evaluate"), **_oracle("evaluate"), **_others("evaluate"), **REFERENCES}
+EVAL = {
+    **_ours("evaluate"),
+    "ndd isolated": _dynamic("evaluate", library="ndd", isolate=True),
+    **_oracle("evaluate"),
+    **_others("evaluate"),
+    **REFERENCES,
+}
 TRAIN = {
     **_ours("train"),
     **_oracle("train"),

@@ -27,17 +27,24 @@ def _epoch(lib: Any, job: Job, mode: str, capture: bool) -> Iterator[Any]:
             yield from reader.next_epoch(batch_size=job.batch, capture=capture)
 
 
-def decode(job: Job, library: str) -> Iterator[Any]:
-    lib = _begin(library, job)
+def _options(isolate: bool) -> dict[str, bool]:
+    """Arguments of our decoder that the oracle's does not have."""
+    return {"isolate": True} if isolate else {}
+
+
+def decode(job: Job, library: str, isolate: bool = False) -> Iterator[Any]:
+    lib, options = _begin(library, job), _options(isolate)
     encoded = [[np.fromfile(f, np.uint8) for f in chunk] for chunk in _first(job)]
     for batch in cycle([lib.batch(e) for e in encoded]):
-        yield lib.decoders.image(batch).evaluate()
+        yield lib.decoders.image(batch, **options).evaluate()
 
 
-def evaluate(job: Job, library: str, mode: str = "", capture: bool = False) -> Iterator[Any]:
-    lib = _begin(library, job)
+def evaluate(
+    job: Job, library: str, mode: str = "", capture: bool = False, isolate: bool = False
+) -> Iterator[Any]:
+    lib, options = _begin(library, job), _options(isolate)
     for jpegs, labels in _epoch(lib, job, mode, capture):
-        x = lib.decoders.image(jpegs)
+        x = lib.decoders.image(jpegs, **options)
         x = lib.resize(x, size=[SIZE, SIZE])
         x = lib.crop_mirror_normalize(x, mean=MEAN, std=STD)
         yield x.torch(), labels.torch()

@@ -6,6 +6,7 @@ Every kind defines its own builders; this module only collects them.
 from __future__ import annotations
 
 from ..kinds.frames import frames, sequences
+from ..kinds.histogram import equalizing_tables, limited_tables
 from ..kinds.merge import merge
 from ..kinds.neighbourhood import neighbourhood
 from ..kinds.opaque import alias, choose, decode, host, transfer
@@ -26,7 +27,8 @@ from ..kinds.view import (
 )
 
 __all__ = [
-    "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes", "flip", "frames",
-    "host", "index_axes", "merge", "neighbourhood", "part", "permute", "pointwise", "pool",
-    "ranking", "reduce", "relabel", "resample", "sequences", "transfer", "view", "window",
+    "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "drop_axes",
+    "equalizing_tables", "flip", "frames", "host", "index_axes", "limited_tables", "merge",
+    "neighbourhood", "part", "permute", "pointwise", "pool", "ranking", "reduce", "relabel",
+    "resample", "sequences", "transfer", "view", "window",
 ]  # fmt: skip

@@ -13,14 +13,17 @@ Array = np.ndarray[Any, Any]
 # arrays, and most batches are uniform in most axes.
 Number = int | Array
 SAMPLE_ALIGNMENT = 64  # alignment of ragged samples in bytes: one cache line
+# Larger positions, extents and volumes are mistakes; sums of several still fit in 64 bits.
+MAX_EXTENT = 2**48
+MAX_BYTES = 2**47  # the address space of a process
 
 
 class Shapes:
     """Shapes of all samples as one int64 array [samples, rank]; derived values are cached."""
 
     __slots__ = (
-        "_extents", "_facts", "_kept", "_packed", "_strides", "_tuples", "_uniform", "_volumes",
-        "count", "rank", "rows", "runs",
+        "_bound", "_extents", "_facts", "_kept", "_packed", "_strides", "_tuples", "_uniform",
+        "_volumes", "count", "rank", "rows", "runs",
     )  # fmt: skip
 
     def __init__(self, rows: Array, runs: Array | None = None) -> None:
@@ -35,6 +38,7 @@ class Shapes:
         self._tuples: list[tuple[int, ...]] | None = None
         self._uniform: bool | None = None
         self._volumes: Array | None = None
+        self._bound = 0  # no volume is larger, once they are known
         self._strides: Array | None = None
 
     @staticmethod
@@ -65,8 +69,25 @@ class Shapes:
     @property
     def volumes(self) -> Array:
         if self._volumes is None:
-            self._volumes = self.rows.prod(axis=1)
+            self._volumes, self._bound = _checked_volumes(self.rows, self.uniform)
         return self._volumes
+
+    def sizes(self, itemsize: int) -> Array:
+        """Bytes of each sample; raises an error if no memory can hold them all."""
+        found = self.volumes * itemsize  # fits, because volumes are checked
+        if self._bound * itemsize * self.count > MAX_BYTES:
+            total = sum(found.tolist())
+            if total > MAX_BYTES:
+                raise ValueError(
+                    f"the result is too large: {total:.3g} bytes in {self.count} samples"
+                )
+        return found
+
+    def checked(self) -> Shapes:
+        """These shapes; raises an error if one of them is larger than any memory."""
+        if self._volumes is None:
+            _ = self.volumes
+        return self
 
     @property
     def strides(self) -> Array:
@@ -114,7 +135,7 @@ class Shapes:
         """
         found = self._packed.get(itemsize)
         if found is None:
-            sizes = self.volumes * itemsize
+            sizes = self.sizes(itemsize)
             dense = self.uniform
             if dense:
                 pass
@@ -132,6 +153,24 @@ class Shapes:
                 dense,
             )
         return found
+
+
+def _checked_volumes(rows: Array, uniform: bool) -> tuple[Array, int]:
+    """The volume of each sample, in integers that cannot overflow, and a bound for all of them."""
+    if uniform:
+        bound = math.prod(rows[0].tolist()) if len(rows) else 0
+        if bound <= MAX_EXTENT:
+            return np.full(len(rows), bound), bound
+    else:
+        bound = int(np.maximum.reduce(rows, axis=None)) ** rows.shape[1]
+        if bound <= MAX_EXTENT:
+            return rows.prod(axis=1), bound
+    volumes = [math.prod(row) for row in rows.tolist()]
+    for s, volume in enumerate(volumes):
+        if volume > MAX_EXTENT:
+            shape = tuple(rows[s].tolist())
+            raise ValueError(f"the result is too large: shape {shape} in sample {s}")
+    return np.array(volumes, np.int64), max(volumes)
 
 
 def within(values: Array, highest: Array) -> Array:

@@ -236,4 +236,5 @@ def made_of(
         device = inputs[0].device if inputs else None
     definition = Definition(kind, tuple(inputs), params)
     dtype = kind.infer(inputs)
+    shapes.checked()
     return Node(op, definition, shapes, dtype, layout, batch, device, None, source_info)

@@ -100,6 +100,7 @@ def keep_not_computable(draft: Draft) -> None:
 def _not_computable(draft: Draft, p: int) -> list[int]:
     """The values to store so that `p` can be computed in the loops of a core."""
     found: list[int] = []
+    users = draft.program.consumers()
     stack, seen = [p], {p}
     while stack:
         q = stack.pop()
@@ -107,8 +108,8 @@ def _not_computable(draft: Draft, p: int) -> list[int]:
         if q in draft.keep or kind is None:
             continue
         if not kind.can_loop():
-            if kind.stores_its_users:
-                return [p]  # store it after the operations that follow the node
+            if kind.stores_its_users and len(users[q]) == 1:
+                return [p]  # store it after the operations that follow its only use
             found.append(q)
             continue
         stack += [i for i in draft.inputs[q] if i not in seen]

@@ -86,6 +86,7 @@ class Pipeline:
         self.shapes = {p: self._made(p) for s in steps for p in s.writes}
         self.scratch: dict[int, int] = {}  # offsets of values in scratch memory
         self.memory: dict[int, Array] = {}  # addresses of the samples of all values
+        self.prepares: list[Callable[[int, int], None]] = []  # of decoders that want to know
         self.held: int | None = None  # a value that may stay in its decoder's memory
         self.between = 0  # bytes of scratch memory for values between steps
         self.room = 0  # bytes of scratch memory that the kernels need for themselves
@@ -104,6 +105,8 @@ class Pipeline:
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
+            for prepare in self.prepares:
+                prepare(begin, end)
             for sample in range(begin, end, size):
                 self._do(works, sample, min(sample + size, end), worker)
 
@@ -200,7 +203,7 @@ class Pipeline:
         sizes = [0] * (max((self.slots[p] for p in inner), default=-1) + 1)
         for p in inner:
             slot = self.slots[p]
-            largest = int(self.shapes[p].volumes.max(initial=0)) * self.nodes[p].dtype.bytes
+            largest = int(self.shapes[p].sizes(self.nodes[p].dtype.bytes).max(initial=0))
             sizes[slot] = max(sizes[slot], -(-largest // AREA_ALIGNMENT) * AREA_ALIGNMENT)
         ends = np.cumsum(sizes)
         self.between = int(ends[-1]) if sizes else 0
@@ -212,8 +215,10 @@ class Pipeline:
     def _chunks(self, count: int) -> list[int]:
         """Bounds of chunks of about equal volume, four per thread so that a slow one evens out."""
         threads = self.pool.num_threads
-        if self.decodes and threads > 1:
-            return list(range(count + 1))  # a sample takes long, and its time is unknown
+        pictures = [s.root for s in self.decodes if self._has_regions(s.root)]
+        run = max((self.nodes[p].params.run_length for p in pictures), default=1)
+        if self.decodes and (threads > 1 or run > 1):
+            return _runs(count, threads, run)  # a sample takes long, and its time is unknown
         written = sum(self._nbytes(p) for p in self.shapes)
         small = written < PARALLEL_MIN_BYTES and not self.scratch
         if threads == 1 or count <= 1 or small:
@@ -293,6 +298,8 @@ class Pipeline:
         function = node.definition.kind.function  # type: ignore[attr-defined]
         shapes, dtype = self.shapes[p].tuples, node.dtype.np
         addresses = self.memory[p].tolist()
+        if self._has_regions(p):
+            self.prepares.append(params.prepare)
         is_relative, is_held = p in self.scratch, p == self.held
 
         def work(begin: int, end: int, places: Places) -> None:
@@ -309,3 +316,12 @@ class Pipeline:
                     raise at_site(error, node.op, node.result.site) from error.__cause__
 
         return work
+
+
+def _runs(count: int, threads: int, longest: int) -> list[int]:
+    """Bounds of runs that get shorter towards the end, so that all threads end together."""
+    bounds = [0]
+    while bounds[-1] < count:
+        left = count - bounds[-1]
+        bounds.append(bounds[-1] + max(1, min(longest, left // (2 * threads))))
+    return bounds

@@ -150,6 +150,10 @@ class Writer(Lines):
         self.columns = columns_of(spec)
         self.core = spec.core.cpu_renderer()(self) if spec.core else None
         values = [value for _, _, value in self.stores]
+        # If all results are entries of narrow tables, there is nothing to vectorise, but LLVM would
+        # collect them byte by byte in vectors (three channels of 400×500: 229 µs instead of 169).
+        # It does not if the table might overlap the output.
+        self.only_looks_up = all(v.op == "lookup" and v.dtype.bits < 32 for v in values)
         # For each store, the 8-bit load that its value is a function of.
         self.table_source = byte_loads(values, self.depths) if spec.is_tabulated else None
 
@@ -417,7 +421,8 @@ class Writer(Lines):
 
     def _print_leaf(self, e: Expr) -> str:
         if e.op == "lookup":
-            return f"load_{e.dtype}(in_{e.attr}, i64({self.ref(e.args[0])}))"
+            load = "get" if self.only_looks_up else "load"
+            return f"{load}_{e.dtype}(in_{e.attr}, i64({self.ref(e.args[0])}))"
         slot, pinned = e.attr
         at = dict(pinned)
         if e.op == "fetch":

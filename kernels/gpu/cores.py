@@ -22,6 +22,7 @@ class GpuCore(ABC):
 
     # Points of one program. None: as many as in a kernel without a core.
     block: ClassVar[int | None] = None
+    has_fixed_block: ClassVar[bool] = False  # the source relies on `block`, also if simulated
 
     def __init__(self, writer: Writer) -> None:
         core = writer.spec.core

@@ -95,7 +95,7 @@ class GpuRuntime:
         to_host = node.device is None
         if storage.strides is not None:
             storage = self._packed(source, storage)
-        sizes = source.shapes.volumes * source.dtype.bytes
+        sizes = source.shapes.sizes(source.dtype.bytes)
         take = POOL.take if to_host else self.take
         runs, copied = _plan_copy(sizes, source.shapes.uniform, storage, take)
         self._device.copy(runs, [storage.owner, copied.owner])
@@ -108,7 +108,7 @@ class GpuRuntime:
         """Gather strided device memory into packed memory, by a kernel."""
         rank = source.shapes.rank
         spec = _gather(source.dtype, rank)
-        sizes = source.shapes.volumes * source.dtype.bytes
+        sizes = source.shapes.sizes(source.dtype.bytes)
         packed = _allocate(sizes, source.shapes.uniform, self.take, type(storage))
         table = np.empty((len(storage.addresses), len(spec.columns)), np.int64)
         place = spec.columns

@@ -27,6 +27,9 @@ class SimulatedGpu:
         return POOL.take(nbytes)
 
     def block_for(self, table: Array, kernel: GpuKernel) -> int:
+        core = kernel.spec.core
+        if core is not None and core.gpu_renderer().has_fixed_block:
+            return kernels.block_of(kernel.spec)
         # A smaller block saves a small batch from computing mostly masked lanes.
         points = int(table[:, kernel._size_columns].prod(axis=1).sum())
         return min(SIMULATED_BLOCK, max(128, 1 << (max(points, 1) - 1).bit_length()))

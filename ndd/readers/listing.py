@@ -5,6 +5,7 @@ A million files take a second or two and about 50 bytes each: names are never ke
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import itertools
 import os
@@ -78,15 +79,16 @@ def from_tree(
 ) -> Listing:
     """Files in the folders of `root`, sorted; the label is the index of the folder."""
     with os.scandir(root) as entries:
-        folders = sorted(e.name for e in entries if e.is_dir())
+        folders = sorted(e.name for e in entries if _is_folder(e))
     if fits_folder is not None:
         folders = [f for f in folders if fits_folder(f)]
     names, counts = Names(), []
     for folder in folders:
         with os.scandir(_folder(root) + folder) as entries:
-            # List dangling links, too, so that they cause an error and do not just go missing.
+            # List links that lead nowhere, too, so that they cause an error when they are read
+            # and do not just go missing. `is_file` would follow a link in a loop and raise.
             found = [
-                e.name for e in entries if fits_file(e.name) and (e.is_file() or e.is_symlink())
+                e.name for e in entries if fits_file(e.name) and (e.is_symlink() or e.is_file())
             ]
         found.sort()
         counts.append(len(found))
@@ -94,6 +96,16 @@ def from_tree(
             names.add([folder + b"/" + name for name in found[start : start + _CHUNK]])
     labels = np.repeat(np.arange(len(folders), dtype=np.int32), counts)
     return Listing(root, names, labels)
+
+
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+    """Whether it is a folder; a link in a loop is none, like any link that leads nowhere."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False
 
 
 def from_files(root: bytes, files: Iterable[Any], labels: Sequence[int] | None) -> Listing:

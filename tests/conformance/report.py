@@ -37,6 +37,7 @@ one result type in `tests/conformance`: how many values were compared, how many 
 - Positions of affine warps are running float32 sums, as upstream computes them, including their drift. On noise, 1e-5 of the
   bytes of `warp_affine` are off by one (for all sizes up to 1000×1500), and up to 0.4 % of the bytes of `rotate`,
   whose matrix differs in the last place.
+- `equalize` and `clahe` have upstream's bits, which are OpenCV's, the conversions to CIELAB and back included.
 - Blurs and second derivatives have upstream's bits: sums are taken along the last axis first, tap by tap. `filter` adds with fma
   in the order of the weights; upstream (OpenCV) differs in the last place, and integers differ where that decides the rounding.
 - Where upstream is wrong, the tests do not compare with it; see [differences.md](differences.md).

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ndd.codecs.image import jpeg
-from ndd.codecs.image.headers import Header, Headers, read_by_library
-from ndd.codecs.image.jpeg import JpegFrame
+from ndd.codecs.image.formats import jpeg
+from ndd.codecs.image.formats.jpeg import JpegFrame
+from ndd.codecs.image.headers import Header, Headers, read_checked
 from ndd.core.convert import wrap_arrays
 from ndd.kernels.ir import dtypes as dt
 from tests.decoders.fixtures import as_bytes, files
@@ -43,7 +43,7 @@ def test_headers_are_those_of_the_library(adjust: bool) -> None:
     for name, content in files().items():
         data = as_bytes(content)
         try:
-            wanted = read_by_library(data, adjust)
+            wanted = read_checked(data, adjust)
         except ValueError as error:
             with pytest.raises(ValueError, match="") as caught:
                 read_header(content, adjust)
@@ -75,7 +75,7 @@ def test_damaged_headers_are_left_to_the_library() -> None:
         if frame is None:
             continue
         try:
-            header = read_by_library(as_bytes(bytes(changed)), True)
+            header = read_checked(as_bytes(bytes(changed)), True)
         except ValueError:
             continue  # detected when its pixels are decoded
         assert frame == [header.height, header.width, header.channels], at

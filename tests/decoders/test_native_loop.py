@@ -60,7 +60,7 @@ def test_what_the_loop_leaves_is_decoded_one_by_one(monkeypatch: pytest.MonkeyPa
 
 def test_damaged_files_and_those_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = as_bytes(files()["jpeg"])
-    cut = whole[: len(whole) // 2].copy()
+    cut = whole[: len(whole) * 9 // 10].copy()  # behind the header
     wanted = arrays(ndd.decoders.image(ndd.batch([whole])))[0]
     for _ in range(3):
         with (

@@ -84,6 +84,15 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "filter fill": images(lambda x: ndd.filter(x, KERNEL, 7, border="constant", anchor=[1, 0])),
     "filter volume": (VOLUMES, "DHWC", lambda x: ndd.filter(x, KERNEL[None], border="wrap")),
     "filter valid": images(lambda x: ndd.filter(x, KERNEL[:1, :1], mode="valid", dtype=ndd.float32)),
+    "equalize": images(lambda x: ndd.equalize(x)),
+    "equalize planes": images(lambda x: ndd.equalize(ndd.transpose(x, perm=[2, 0, 1])) + 1),
+    "equalize sequence": (VOLUMES, "FHWC", lambda x: ndd.equalize(x)),
+    "equalize large": images(lambda x: ndd.equalize(ndd.resize(x, size=[190, 180]))),
+    "clahe": images(lambda x: ndd.clahe(x, tiles_x=ndd.batch([1, 2, 3]), tiles_y=2, clip_limit=2.0)),
+    "clahe channels": images(lambda x: ndd.flip(
+        ndd.clahe(x, tiles_x=2, tiles_y=1, clip_limit=_sigmas(), luma_only=False))),
+    "clahe grey": images(lambda x: ndd.clahe(_converted(x, "RGB", "GRAY"), tiles_x=2, tiles_y=2,
+                                             clip_limit=0.0)),
     **{f"dilate {border}": images(lambda x, border=border: ndd.experimental.dilate(
         x, mask_size=_masks(), anchor=[0, -1], border_mode=border))
        for border in ("constant", "reflect", "reflect_101", "wrap")},

@@ -15,6 +15,7 @@ from ndd.kernels.cpu.cores import columns_of
 from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir import expr as ex
 from ndd.kernels.ir.expr import Expr, walk
+from ndd.kernels.ir.histogram import BINS, BinCounts, ToneCurve
 from ndd.kernels.ir.interpreter import evaluate_all
 from ndd.kernels.ir.ranks import WindowRank
 from ndd.kernels.ir.reduction import DIVISOR, FOLD, Reduction
@@ -78,11 +79,11 @@ class ReferenceKernel:
                 env[e] = self._bilinear(e.args[0], e.attr, row, position, env)
             elif e.op == "core":
                 cores = {Reduction: self._reduced, SeparableSum: self._sampled,
-                         WindowSum: self._windowed, WindowRank: self._ranked}  # fmt: skip
+                         WindowSum: self._windowed, WindowRank: self._ranked,
+                         BinCounts: self._counted, ToneCurve: self._curve}  # fmt: skip
                 env[e] = cores[type(self.spec.core)](e.attr, row, position)
             elif e.op == "lookup":
-                where = evaluate_all(e.args, env)[0].astype(np.int64)
-                env[e] = _read(row["in", e.attr], where, self.spec.loads[e.attr])
+                env[e] = self._looked_up(e, row, env)
             elif e.op == "window":
                 slot, pinned = e.attr
                 at = {**position, **dict(pinned)}
@@ -97,6 +98,10 @@ class ReferenceKernel:
                 at = 0 if index.axis is None else {**position, **dict(pinned)}[index.axis]
                 env[e] = at if index.identity else row["step", slot] * at + row["offset", slot]
         return env
+
+    def _looked_up(self, e: Expr, row, env) -> np.ndarray:
+        where = evaluate_all(e.args, env)[0].astype(np.int64)
+        return _read(row["in", e.attr], where, self.spec.loads[e.attr])
 
     # -- interpolation -------------------------------------------------------------------------
 
@@ -249,6 +254,47 @@ class ReferenceKernel:
             total = _combined(core.combine, total, value)
         return total
 
+    # -- histograms ----------------------------------------------------------------------------
+
+    def _counted(self, lane, row, position) -> np.ndarray:
+        """How many values of a tile equal the number of the bin."""
+        core, bins = self.spec.core, self.spec.rank - 1
+        tile_row, tile_column = np.divmod(position[core.tile_axis], row["grid", "tiles_across"])
+        channel = [position[bins - 1]] if core.channels else []
+        image = row["image", "rows"], row["image", "columns"]
+        extents = row["grid", "tile_rows"], row["grid", "tile_columns"]
+        total = np.int32(0)
+        for down, across in np.ndindex(*extents):
+            places = [tile_row * extents[0] + down, tile_column * extents[1] + across]
+            if core.is_mirrored:
+                around = [p % max(2 * n - 2, 1) for p, n in zip(places, image, strict=True)]
+                places = [np.minimum(p, 2 * n - 2 - p) for p, n in zip(around, image, strict=True)]
+            inside = (places[0] < image[0]) & (places[1] < image[1])
+            held = [np.minimum(p, n - 1) for p, n in zip(places, image, strict=True)]
+            value = self._tap_value(row, position, [*held, *channel])
+            total = total + (inside & (value == position[bins])).astype(np.int32)
+        return total
+
+    def _curve(self, lane, row, position) -> np.ndarray:
+        """The table that equalizes a histogram, see NOTE [tables from histograms]."""
+        bins = self.spec.rank - 1
+        shape = np.broadcast_shapes(*(np.shape(p) for p in position.values()))
+        counts = np.broadcast_to(self._tap_value(row, position, [position[bins]]), shape)
+        total, limit = np.int32(row["curve_total",]), row["curve_limit",]
+        if self.spec.core.is_limited:
+            over = np.maximum(counts - limit, 0)
+            excess = over.sum(axis=-1, keepdims=True)
+            rest, bin_number = excess % BINS, np.arange(BINS)
+            apart = BINS // np.maximum(rest, 1)
+            more = (bin_number % apart == 0) & (bin_number // apart < rest)
+            sums = np.cumsum(counts - over + excess // BINS + more, axis=-1)
+            return _level(sums, np.float32(255) / np.float32(total))
+        sums = np.cumsum(counts, axis=-1)
+        lowest = np.where((sums == counts) & (counts > 0), counts, 0).sum(axis=-1, keepdims=True)
+        scale = np.float32(255) / np.maximum(total - lowest, 1).astype(np.float32)
+        level = _level(np.maximum(sums - lowest, 0), scale)
+        return np.where(lowest == total, np.arange(BINS, dtype=np.uint8), level)
+
     def _tap_value(self, row, position, computed) -> np.ndarray:
         value = self.spec.core.value
         env = {}
@@ -256,6 +302,8 @@ class ReferenceKernel:
             if e.op == "load":
                 more = len(self.spec.loads[e.attr].strides) - self.spec.rank
                 env[e] = self._fetch(e.attr, row, position, computed[:more])
+            elif e.op == "lookup":
+                env[e] = self._looked_up(e, row, env)
             elif e.op == "index":
                 index, rank = self.spec.indices[e.attr], self.spec.rank
                 at = 0
@@ -264,6 +312,10 @@ class ReferenceKernel:
                 at = at if index.identity else row["step", e.attr] * at + row["offset", e.attr]
                 env[e] = np.asarray(at)
         return evaluate_all((value,), env)[0]
+
+
+def _level(sums, scale) -> np.ndarray:
+    return np.minimum(np.rint(sums.astype(np.float32) * scale), 255).astype(np.uint8)
 
 
 def _combined(how, a, b) -> np.ndarray:

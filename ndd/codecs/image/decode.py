@@ -87,7 +87,7 @@ def decode_into(
         return
     # Upstream decodes rotated images with a decoder that has no fast mode.
     decoder = _decoder(fast_idct and header.orientation == 1)
-    if header.orientation != 1 and header.codec not in _TURNED_HERE:
+    if header.orientation != 1 and header.codec not in _TURNED_HERE and not header.is_grey_alpha:
         pixels = np.asarray(_decoded(decoder, header.stream(), None, colour, turned=True))
         if region is not None:
             pixels = pixels[region[0] : region[2], region[1] : region[3]]
@@ -101,24 +101,34 @@ def decode_into(
     stream = header.stream()
     if wide != whole:
         stream = stream.get_sub_code_stream(region=nvimgcodec().Region(*wide))
-    # Upstream converts CMYK to grey via RGB.
-    by_rgb = header.is_cmyk and colour == "GRAY"
-    if header.orientation == 1 and not by_rgb and wide == place and out.flags.c_contiguous:
+    stored = _stored_colour(header, colour)
+    if header.orientation == 1 and stored == colour and wide == place and out.flags.c_contiguous:
         # Straight into the result: the wrapper costs 11 µs, a copy of 375×500 pixels 24 µs.
         image = _decoded(decoder, stream, nvimgcodec().as_image(out), colour)
         if not _is_as_told(image, out.shape, out.nbytes):
             _check_shape(image, out)
         return
-    image = _reused(decoder, stream, "RGB" if by_rgb else colour)
+    image = _reused(decoder, stream, stored)
     pixels = np.asarray(image)
     top, left = place[0] - wide[0], place[1] - wide[1]
     pixels = pixels[top : top + place[2] - place[0], left : left + place[3] - place[1]]
     pixels = exif.upright(pixels, header.orientation)
-    if by_rgb:
+    if stored == "GRAY" != colour:
+        pixels = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+    elif stored != colour:
         r, g, b = np.moveaxis(pixels.astype(np.float32), -1, 0)
         grey = np.float32(0.299) * r + np.float32(0.587) * g + np.float32(0.114) * b
         pixels = grey.astype(pixels.dtype)[..., None]  # truncated as upstream, not rounded
     _store(pixels, out)
+
+
+def _stored_colour(header: Header, colour: str) -> str:
+    """The colour space to decode to first."""
+    if header.is_cmyk and colour == "GRAY":
+        return "RGB"  # upstream converts CMYK to grey via RGB
+    if header.is_grey_alpha and colour in ("RGB", "BGR"):
+        return "GRAY"
+    return colour
 
 
 # Formats that we rotate ourselves, so that only the region of a rotated image is decoded. For other
@@ -238,6 +248,11 @@ class Images:
     pictures. A header is None if it could not be read and failures are filled.
     """
 
+    run_length = 1
+
+    def prepare(self, begin: int, end: int) -> None:
+        """Samples [begin, end) will be decoded by this thread, in this order."""
+
     def __init__(
         self,
         headers: Headers,
@@ -257,7 +272,10 @@ class Images:
     def suits_gpu(self, dtype: DType) -> bool:
         """Whether nvimgcodec's GPU decoders give the same results as its CPU decoders."""
         return all(
-            h is not None and h.orientation == 1 and not h.is_cmyk and h.dtype is dtype
+            h is not None
+            and h.orientation == 1
+            and h.dtype is dtype
+            and not (h.is_cmyk or h.is_grey_alpha)
             for h in self.headers
         )
 
@@ -266,7 +284,9 @@ class Images:
         if self.regions is not None:
             start = start + self.regions[:, :2]
         regions = np.concatenate([start, start + size], axis=1).astype(np.int64)
-        return Images(self.headers, self.sources, self.colour, self.fast_idct, self.failed, regions)
+        return type(self)(
+            self.headers, self.sources, self.colour, self.fast_idct, self.failed, regions
+        )
 
     def decode(self, sample: int, out: Array) -> None:
         """Decode one sample into `out`."""
@@ -277,11 +297,15 @@ class Images:
         try:
             self._decode(header, sample, NATIVE[out.dtype], out)
         except ValueError as error:
-            problem = ValueError(f"{self.name(sample, header)}: {error}")
-            if self.failed is None:
-                raise problem from None
-            self.failed(sample, problem)
+            self._fail(sample, header, error)
             out[...] = 0
+
+    def _fail(self, sample: int, header: Header, error: ValueError) -> None:
+        """Raise the error of a sample, or note it if zeros are to be used."""
+        problem = ValueError(f"{self.name(sample, header)}: {error}")
+        if self.failed is None:
+            raise problem from None
+        self.failed(sample, problem)
 
     def held(self, sample: int, shape: tuple[int, ...], dtype: Any) -> int | None:
         """Decode a sample into this thread's buffer; returns its address, valid until the next one.
@@ -290,7 +314,7 @@ class Images:
         avoids wrapping our memory for nvimgcodec, which takes 5 % of the time of a photo.
         """
         header = self.headers[sample]
-        if header is None or header.orientation != 1 or header.is_cmyk:
+        if header is None or header.orientation != 1 or header.is_cmyk or header.is_grey_alpha:
             return None
         if self.colour == "YCbCr" or header.dtype.np != dtype:
             return None
@@ -324,17 +348,26 @@ class Images:
         rows["data"], rows["length"] = encoded, lengths
         return Pictures(rows, self.colour, self.fast_idct, library)
 
+    def _region(self, sample: int) -> Region | None:
+        return None if self.regions is None else tuple(self.regions[sample].tolist())
+
+    @property
+    def stored_colour(self) -> str:
+        """The colour space that is decoded; YCbCr follows from RGB."""
+        return "RGB" if self.colour == "YCbCr" else self.colour
+
+    def _decode_into(self, header: Header, sample: int, out: Array) -> None:
+        """Decode a sample, in the type of its file."""
+        decode_into(header, self.stored_colour, self._region(sample), self.fast_idct, out)
+
     def _decode(self, header: Header, sample: int, dtype: DType, out: Array) -> None:
-        rows = self.regions
-        region: Any = None if rows is None else tuple(rows[sample].tolist())
         is_ycbcr = self.colour == "YCbCr"
-        colour = "RGB" if is_ycbcr else self.colour
         if header.dtype is dtype and not is_ycbcr:
-            decode_into(header, colour, region, self.fast_idct, out)
+            self._decode_into(header, sample, out)
             return
-        shape = (*out.shape[:2], header.shape(colour)[2])
+        shape = (*out.shape[:2], header.shape(self.stored_colour)[2])
         pixels = np.empty(shape, header.dtype.np)
-        decode_into(header, colour, region, self.fast_idct, pixels)
+        self._decode_into(header, sample, pixels)
         out[...] = converted(pixels, is_ycbcr, dtype)
 
     def name(self, sample: int, header: Header | None = None) -> str:

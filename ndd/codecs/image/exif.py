@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from . import jpeg
+from .formats import jpeg
 
 _TAG = 0x0112
 _TYPE_SIZES = {1: "B", 3: "H", 4: "I"}  # byte, short, long

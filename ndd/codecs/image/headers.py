@@ -12,9 +12,12 @@ from ...fusion.graph.shapes import Array, Shapes
 from ...fusion.graph.storage import as_array, contiguous
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
-from . import exif, jpeg, jpeg2000
-from .jpeg import JpegFrame
-from .nvimgcodec import get_max_pixels, nvimgcodec
+from . import exif
+from .formats import jpeg
+from .formats.jpeg import JpegFrame
+from .formats.known import checked, format_of
+from .limits import check_pixels, get_max_pixels
+from .nvimgcodec import nvimgcodec
 
 COLOURS = {  # nvimgcodec's colour specification and sample format, and the number of channels
     "RGB": ("SRGB", "I_RGB", 3),
@@ -36,6 +39,15 @@ class Header(NamedTuple):
     orientation: int  # as EXIF counts; 1 is upright
     data: Array
 
+    @property
+    def is_grey_alpha(self) -> bool:
+        """Whether it is a TIFF file of grey and alpha.
+
+        For RGB, nvimgcodec reads the next pixel instead of the missing channel; in the last column
+        that lies beyond its memory.
+        """
+        return self.codec == "tiff" and self.channels == 2
+
     def stream(self) -> Any:
         """The CodeStream of nvimgcodec, which refers to `data`."""
         return nvimgcodec().CodeStream(self.data)
@@ -52,7 +64,38 @@ NATIVE = {np.dtype(t.np): t for t in (dt.uint8, dt.uint16, dt.int8, dt.int16, dt
                                        dt.uint32, dt.int32)}  # fmt: skip
 
 
-def read_by_library(data: Array, adjust_orientation: bool) -> Header:
+def read_checked(data: Array, adjust_orientation: bool, isolate: bool = False) -> Header:
+    """The header of a file of any format: our own checks come first, then nvimgcodec reads it.
+
+    If `isolate`, it does so in another process.
+    """
+    kind = format_of(data.data)
+    if kind is None:
+        raise _no_image(data)
+    size = checked(data.data, kind)
+    still = kind.still(data.data)
+    if still is not None:
+        data = np.frombuffer(still, np.uint8)
+    header = _read_isolated(data) if isolate else read_by_library(data)
+    if header.codec != kind.codec:
+        raise ValueError(f"a {kind.title} file looks like {header.codec} to the decoder")
+    if (header.height, header.width) != size:
+        raise ValueError(
+            f"the {kind.title} header gives {size.height}x{size.width} pixels, but the decoder "
+            f"finds {header.height}x{header.width}"
+        )
+    turn = exif.orientation_of(kind.codec, data.data) if adjust_orientation else 1
+    return header._replace(orientation=turn)
+
+
+def _read_isolated(data: Array) -> Header:
+    from .isolated.decoder_process import read_header
+
+    return read_header(data)
+
+
+def read_by_library(data: Array) -> Header:
+    """The header as nvimgcodec reads it, for a file that is sound; the orientation is not read."""
     stream = nvimgcodec().CodeStream(data)
     try:
         codec: str = stream.codec_name
@@ -61,30 +104,19 @@ def read_by_library(data: Array, adjust_orientation: bool) -> Header:
         # Ask for the colour space only if it matters, because that takes a microsecond.
         is_cmyk = channels == 4 and stream.color_spec.name in ("CMYK", "YCCK")
     except Exception:
-        start = bytes(data[:8])
-        raise ValueError(
-            f"{data.size} bytes that begin with {start!r} are not an image, or its header is "
-            "damaged; known are JPEG, PNG, BMP, TIFF, WebP, JPEG 2000 and PNM"
-        ) from None
+        raise _no_image(data) from None
     if native is None:
         raise ValueError(f"a {codec} image of {np.dtype(stream.dtype)} is not supported")
-    if height < 1 or width < 1 or channels < 1:
+    if channels < 1:
         raise ValueError(f"the {codec} header gives a size of {height}x{width}x{channels}")
-    _check_size(codec, height, width)
-    if codec == "jpeg2k":
-        problem = jpeg2000.problem_of(data.data)
-        if problem is not None:
-            raise ValueError(f"the JPEG 2000 header is damaged or of an unknown kind: {problem}")
-    turn = exif.orientation_of(codec, data.data) if adjust_orientation else 1
-    return Header(codec, height, width, channels, native, is_cmyk, turn, data)
+    return Header(codec, height, width, channels, native, is_cmyk, 1, data)
 
 
-def _check_size(codec: str, height: int, width: int) -> None:
-    if height * width > get_max_pixels():
-        raise ValueError(
-            f"the {codec} header gives {height}x{width} pixels, more than the limit of "
-            f"{get_max_pixels()}; ndd.decoders.set_max_pixels can raise it"
-        )
+def _no_image(data: Array) -> ValueError:
+    return ValueError(
+        f"{data.size} bytes that begin with {bytes(data[:8])!r} are not an image, or its header is "
+        "damaged; known are JPEG, PNG, BMP, TIFF, WebP, JPEG 2000 and PNM"
+    )
 
 
 class Headers(Sequence["Header | None"]):
@@ -93,11 +125,11 @@ class Headers(Sequence["Header | None"]):
     For plain JPEG files this keeps only numbers, and makes a `Header` from them on demand.
     """
 
-    def __init__(self, files: Node, adjust_orientation: bool) -> None:
+    def __init__(self, files: Node, adjust_orientation: bool, isolate: bool = False) -> None:
         assert files.storage is not None
         strided = files.storage.strides is not None
         self._files, self._storage = files, contiguous(files) if strided else files.storage
-        self._adjust = adjust_orientation
+        self._adjust, self._isolate = adjust_orientation, isolate
         self._lengths = files.shapes.rows[:, 0]
         self._frames = jpeg.frames(self._storage.addresses, self._lengths)
         self._turns = np.ones(len(self._frames), np.int64)
@@ -120,8 +152,8 @@ class Headers(Sequence["Header | None"]):
             raise ValueError("there is no data")
         height, width = self._frames[sample, : JpegFrame.channels].tolist()
         if height:
-            _check_size("jpeg", height, width)
-        self._others[sample] = read_by_library(self._data(sample), self._adjust)
+            check_pixels("jpeg", height, width)
+        self._others[sample] = read_checked(self._data(sample), self._adjust, self._isolate)
 
     def _data(self, sample: int) -> Array:
         return as_array(self._storage, self._files, sample)

@@ -1,4 +1,4 @@
-"""Imports nvimgcodec on first use, makes its decoders, and limits the size of images."""
+"""Imports nvimgcodec on first use and makes its decoders."""
 
 from __future__ import annotations
 
@@ -10,23 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-
-# A damaged header may claim more pixels than any memory holds. 2**28 is 16384×16384.
-_max_pixels = int(os.environ.get("NDD_MAX_PIXELS", 1 << 28))
-
-
-def get_max_pixels() -> int:
-    """The largest number of pixels (height × width) that an image may have."""
-    return _max_pixels
-
-
-def set_max_pixels(pixels: int) -> None:
-    """Reject images with more pixels than this; the default is 2**28, or NDD_MAX_PIXELS."""
-    global _max_pixels
-    if not isinstance(pixels, (int, np.integer)) or isinstance(pixels, bool) or pixels < 1:
-        raise ValueError(f"set_max_pixels: a positive integer is needed, got {pixels!r}")
-    _max_pixels = int(pixels)
-
 
 _import_lock = threading.Lock()
 _nvimgcodec: Any = None

@@ -17,7 +17,6 @@ from .window import (
     POSITION_DOC,
     ROUNDING_DOC,
     axis_rows,
-    check_extents,
     check_numbers,
     crop_bounds,
     fill_per_sample,
@@ -219,7 +218,7 @@ def pad(
     fill = fill_per_sample(fill_value, x)
     start = np.zeros((1, x.rank), np.int64)
     padded = np.unique(chosen).tolist()
-    return build.window("pad", x, padded, start, check_extents(size), x.batch, fill)
+    return build.window("pad", x, padded, start, size, x.batch, fill)
 
 
 @op.graph(sample="ndd.transpose(ndd.zeros(shape=[2, 3, 4]), perm=[2, 0, 1]).shape\n=(4, 2, 3)")

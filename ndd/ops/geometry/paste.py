@@ -8,10 +8,10 @@ from ...core import convert
 from ...core.schema import REQUIRED, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
-from ...fusion.graph.shapes import Array, Shapes
+from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
 from ...kernels.ir.dtypes import DType
 from ..pointwise.conversion import cast_node
-from .window import MAX_EXTENT, beside, c_cast, check_extents, check_numbers
+from .window import beside, c_cast, check_numbers
 
 _POSITION = "position of the image: 0 at the beginning of the canvas, 1 at its end."
 
@@ -49,7 +49,7 @@ def paste(
     start[:, :2] = -np.trunc(np.stack(places, axis=1) * free).astype(np.int64)
     size = np.concatenate([canvas, x.shapes.rows[:, 2:]], axis=1)
     fill, fill_axes = _colour(x, fill_value, n_channels)
-    return build.window("paste", x, [0, 1], start, check_extents(size), x.batch, fill, fill_axes)
+    return build.window("paste", x, [0, 1], start, size, x.batch, fill, fill_axes)
 
 
 def _spread(values: Array, x: Node) -> Array:
@@ -143,9 +143,7 @@ def multi_paste(
     _check_inside("source", start, extents, rows)
     _check_inside("canvas", place, extents, whole)
     result = beside(convert.const_scalar(0, first.dtype), first)
-    result = build.broadcast_to(
-        "multi_paste", result, Shapes(check_extents(size)), layout, first.batch
-    )
+    result = build.broadcast_to("multi_paste", result, Shapes(size), layout, first.batch)
     for k, x in enumerate(sources):
         if k and k % CHAIN == 0:
             result = build.alias("multi_paste", result, result.shapes, result.dtype, layout)

@@ -10,7 +10,7 @@ import numpy as np
 from ...core import convert
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
-from ...fusion.graph.shapes import Array
+from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
@@ -24,8 +24,6 @@ OLD_DOC = "Deprecated and without effect."
 POLICIES = ("error", "pad", "trim_to_shape")
 ROUNDING_DOC = "How the position becomes pixels: round or truncate."
 CROP_ROUNDINGS = ("round", "truncate")
-# Larger positions, extents and volumes are mistakes; sums of several still fit in 64 bits.
-MAX_EXTENT = 2**48
 
 
 def check_numbers(name: str, values: Array) -> Array:
@@ -34,15 +32,6 @@ def check_numbers(name: str, values: Array) -> Array:
     if not fits.all():
         raise ValueError(f"`{name}` is out of range: {values[~fits].flat[0]:g}")
     return values
-
-
-def check_extents(rows: Array) -> Array:
-    """Reject shapes [samples, rank] that no memory can hold."""
-    volumes = rows.astype(np.float64).prod(axis=1)
-    if bool((volumes > MAX_EXTENT).any()):
-        s = int(np.argmax(volumes))
-        raise ValueError(f"the result is too large: shape {tuple(rows[s].tolist())} in sample {s}")
-    return rows
 
 
 def round_away(x: Array) -> Array:
@@ -181,7 +170,7 @@ def take_window(
     """
     extents = x.shapes.rows
     if policy == "pad":
-        fill, fill_axes = fill_node(fill_values, x, layout, check_extents(size))
+        fill, fill_axes = fill_node(fill_values, x, layout, Shapes(size).checked().rows)
         return build.window(op, x, axes, start, size, x.batch, fill, fill_axes)
     if policy == "trim_to_shape":
         first = np.clip(start, 0, extents)

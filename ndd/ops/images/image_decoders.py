@@ -6,7 +6,7 @@ import inspect
 import io
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from math import prod
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -23,7 +23,7 @@ from ...core.schema import OPS, data, geometry, op, static
 from ...core.tensor import Tensor
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
-from ...fusion.graph.shapes import Array, Shapes
+from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
 from ...kernels.gpu.env import simulating
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
@@ -43,6 +43,10 @@ ON_ERROR_DOC = (
     "What to do with an image that cannot be decoded: 'raise' an error; 'skip' it and use another "
     "image of the batch in its place; 'fill' it with zeros; or call a function that takes the "
     "SampleError and returns the pixels, or None to skip. `ndd.decoders.errors` records failures."
+)
+ISOLATE_DOC = (
+    "Decode in other processes with limits of memory and time, where a hostile file costs only "
+    "itself; the default is False, or True if the environment has NDD_ISOLATE=1."
 )
 PIXEL_TYPES = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.uint32, dt.int32, dt.float32)
 
@@ -80,6 +84,7 @@ _USED = {
         dt.uint8,
         "Element type; values are scaled from full range to full range, floats to 0…1.",
     ),
+    "isolate": static(bool, None, ISOLATE_DOC),
     "jpeg_fancy_upsampling": static(bool, False, "Smooth JPEG chroma on the GPU, as the CPU does."),
     "on_error": static("Policy", "raise", ON_ERROR_DOC),
     "output_type": static(DALIImageType, DALIImageType.RGB, "Colour space of the result."),
@@ -92,6 +97,7 @@ class Options(NamedTuple):
 
     adjust_orientation: bool
     dtype: DType
+    isolate: bool | None
     jpeg_fancy_upsampling: bool
     on_error: Any
     output_type: DALIImageType
@@ -141,6 +147,17 @@ def sources_of(x: Node) -> Sequence[str]:
     return info
 
 
+def is_isolated(asked: bool | None) -> bool:
+    """Whether to decode in other processes."""
+    return os.environ.get("NDD_ISOLATE") == "1" if asked is None else asked
+
+
+def _isolated_images() -> type[Images]:
+    from ...codecs.image.isolated.isolated_images import IsolatedImages
+
+    return IsolatedImages
+
+
 class Decoding:
     """One call of an image decoder: reads headers when constructed, pixels when evaluated."""
 
@@ -153,6 +170,7 @@ class Decoding:
         self.options = options
         self.sources = sources_of(x)
         self.failures: dict[int, SampleError] = {}
+        self.isolate = is_isolated(options.isolate)
         self.headers = self._read_headers()
         colour = options.output_type.name
         natives = self.headers.dtypes()
@@ -162,10 +180,11 @@ class Decoding:
         self.colour = plain if self.native else colour
         self.shapes = self.headers.shapes(plain)
         failed = None if options.on_error == "raise" else self._failed
-        self.images = Images(self.headers, self.sources, self.colour, options.use_fast_idct, failed)
+        kind = _isolated_images() if self.isolate else Images
+        self.images = kind(self.headers, self.sources, self.colour, options.use_fast_idct, failed)
 
     def _read_headers(self) -> Headers:
-        headers = Headers(encoded(self.x), self.options.adjust_orientation)
+        headers = Headers(encoded(self.x), self.options.adjust_orientation, self.isolate)
         for s in headers.unknown():
             try:
                 headers.read(s)
@@ -382,6 +401,7 @@ def peek_image_shape(
     adjust_orientation=static(bool, True, "Apply the EXIF orientation to the shape."),
     dtype=static(DType, dt.int64, "Element type of the result."),
     image_type=static(DALIImageType, DALIImageType.RGB, "Determines the number of channels."),
+    isolate=static(bool, None, "Read headers in another process, as `decoders.image` does."),
     *,
     ordinal,
 ):
@@ -391,7 +411,7 @@ def peek_image_shape(
     if dtype not in _SHAPE_TYPES:
         known = ", ".join(map(str, _SHAPE_TYPES))
         raise TypeError(f"`dtype` must be one of {known}, got {dtype}")
-    options = Options(adjust_orientation, dt.uint8, False, "raise", image_type, False)
+    options = Options(adjust_orientation, dt.uint8, isolate, False, "raise", image_type, False)
     shapes = Decoding("peek_image_shape", input, options).shapes
     return convert.copy_arrays(list(shapes.rows.astype(dtype.np)), dtype, None, input.batch)
 
@@ -445,6 +465,20 @@ def _copy_sample(arrays: Sequence[Array], sample: int, out: Array) -> None:
 
 def _read_npy(data: Array) -> tuple[DType, Array]:
     """The array stored in the bytes of a .npy file, without a copy."""
+    start, shape, is_fortran, kind = _npy_header(data)
+    dtype = None if kind.hasobject or kind.names else dt.from_numpy(kind.newbyteorder("="))
+    if dtype is None:
+        raise ValueError(f"arrays of {kind} are not supported")
+    count = prod(shape)
+    fits = all(0 <= extent <= MAX_EXTENT for extent in shape)
+    if not fits or count * kind.itemsize > data.size - start:
+        raise ValueError(f"the header tells shape {shape} of {kind}, the data ends before")
+    flat = np.frombuffer(data, kind, count, start)
+    return dtype, flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+def _npy_header(data: Array) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]]:
+    """Where the values begin, their shape, whether they are in Fortran order, and their type."""
     # 64 KB are enough: NumPy rejects headers of more than 10000 bytes
     stream = io.BytesIO(data[: 1 << 16].tobytes())
     try:
@@ -454,19 +488,9 @@ def _read_npy(data: Array) -> tuple[DType, Array]:
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
         shape, is_fortran, kind = read(stream)
-    except (ValueError, KeyError, OverflowError, SyntaxError) as error:
+    except Exception as error:  # the header is Python source, so nearly anything can go wrong
         raise ValueError(f"{data.size} bytes are not a .npy file: {error}") from None
-    dtype = dt.from_numpy(kind.newbyteorder("="))
-    if dtype is None or kind.hasobject:
-        raise ValueError(f"arrays of {kind} are not supported")
-    start = stream.tell()
-    count = 1
-    for extent in shape:
-        count *= int(extent)
-    if min(shape, default=0) < 0 or count * kind.itemsize > data.size - start:
-        raise ValueError(f"the header tells shape {shape} of {kind}, the data ends before")
-    flat = np.frombuffer(data, kind, count, start)
-    return dtype, flat.reshape(shape, order="F" if is_fortran else "C")
+    return stream.tell(), tuple(map(int, shape)), is_fortran, kind
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -527,8 +551,10 @@ imread.__signature__ = _imread_signature()  # type: ignore[attr-defined]
 
 
 def _read_file(path: Location, keep_going: bool) -> Array:
+    from ...readers.contents import read_file
+
     try:
-        return np.frombuffer(Path(path).read_bytes(), np.uint8)
+        return read_file(path)
     except TypeError:
         raise TypeError(f"a path is needed, got {type(path).__name__}") from None
     except OSError as error:

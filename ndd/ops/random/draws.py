@@ -28,7 +28,7 @@ from ...kernels.ir.expr import Expr
 from ...kernels.ir.philox import philox
 from ...runtime.rng import Draw, below, draw_of
 from ...runtime.rng import unit as unit_of
-from ..geometry.window import check_extents, on_device
+from ..geometry.window import on_device
 from .crop import RNG_DOC
 
 _HEAD = 5  # key, lane, sample; the strides follow
@@ -53,7 +53,7 @@ def _place(shape_like: Node | None, shape: Array | None, count: int | None, ordi
 
 def check_volumes(rows: Array) -> Shapes:
     """Shapes of these extents; rejects samples with more elements than a 32-bit word can number."""
-    shapes = Shapes(check_extents(np.ascontiguousarray(rows)))
+    shapes = Shapes(np.ascontiguousarray(rows)).checked()
     if bool((shapes.volumes >= 2**32).any()):
         raise ValueError(
             f"at most 2³² - 1 numbers can be drawn at once, got shape {tuple(rows[0])}"
@@ -132,15 +132,23 @@ def _check_type(dtype: DType, allowed: str) -> DType:
     return dtype
 
 
+_MAX_FLOAT = float(np.finfo(np.float32).max)
 _NUMBERS = "u8 i8 u16 i16 u32 i32 u64 i64 f16 bfloat16 f32 f64"
 
 
 def _uniform(table: Expr, rank: int, dtype: DType) -> Expr:
     work = _working_type(dtype)
-    low, high = (ex.cast(extra_at(table, rank, k), work) for k in range(2))
+    low, high, scale = (ex.cast(extra_at(table, rank, k), work) for k in range(3))
     value = low + unit(words_at(table, range(rank)), work) * (high - low)
     # the sum may round up to `high`, which is not part of the range
-    return ex.convert(ex.select(value < high, value, low), dtype)
+    return ex.convert(ex.select(value < high, value, low) * scale, dtype)
+
+
+def _scaled_range(bounds: Array) -> Array:
+    """Start, end and a factor for them: 2 if the distance would not fit into float32, else 1."""
+    low, high = bounds.astype(np.float64).T
+    scale = np.where(high - low > _MAX_FLOAT, 2.0, 1.0)
+    return np.stack([low / scale, high / scale, scale], axis=1).astype(np.float32)
 
 
 def _one_of(table: Expr, values: Expr, rank: int, dtype: DType) -> Expr:
@@ -192,7 +200,7 @@ def uniform(
         batch,
         ordinal,
         (dtype,),
-        range.astype(np.float32),
+        _scaled_range(range),
     )
 
 

@@ -25,7 +25,6 @@ from ..geometry.window import (
     OLD_DOC,
     POSITION_DOC,
     ROUNDING_DOC,
-    check_extents,
     checked_axes,
     crop_bounds,
     named_axes,
@@ -92,7 +91,7 @@ def _warped_after(name: str, before: Sampling, x: Node, f: Frame, dtype: DType) 
     rows[:, list(before.axes)] = f.out
     matrices = frame_matrices(f)
     matrix = rows_node(matrices.reshape(len(matrices), -1).astype(np.float32), x)
-    return warp(name, x, matrix, None, Shapes(check_extents(rows)), None, LINEAR, dtype)
+    return warp(name, x, matrix, None, Shapes(rows).checked(), None, LINEAR, dtype)
 
 
 def _resized(
@@ -105,7 +104,7 @@ def _resized(
     inner = len(axes) - 1 if innermost is None else innermost
     rows = np.array(x.shapes.rows)
     rows[:, list(axes)] = f.out
-    shapes = Shapes(check_extents(rows))
+    shapes = Shapes(rows).checked()
     is_rounded = dtype.is_integer and not all(bool((k == NEAREST).all()) for k in kinds)
     elements = rows[:, axes[inner] + 1 :].prod(axis=1) if is_rounded else None
     plan = plan_taps(f, kinds, antialias, inner, elements, 128 // dtype.bits)
@@ -125,7 +124,7 @@ def _interpolated(name: str, x: Node, axes: list[int], shapes: Shapes, taps: lis
     if len(axes) > 3:
         rows = np.array(shapes.rows)
         rows[:, axes[3:]] = x.shapes.rows[:, axes[3:]]
-        x = _interpolated(name, x, axes[:3], Shapes(check_extents(rows)), taps[:3])
+        x = _interpolated(name, x, axes[:3], Shapes(rows).checked(), taps[:3])
         return _interpolated(name, x, axes[3:], shapes, taps[3:])
     return build.resample(name, x, axes, shapes, taps, x.batch)
 

@@ -20,7 +20,7 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIInterpType, DType
 from ...kernels.ir.expr import At, Expr
-from ..geometry.window import beside, check_extents, check_numbers, round_away
+from ..geometry.window import beside, check_numbers, round_away
 
 NN, LINEAR, CUBIC = (DALIInterpType(k) for k in range(3))
 
@@ -59,7 +59,7 @@ def resized(x: Node, axes: Sequence[int], size: Array | None) -> Shapes:
         raise ValueError(f"`size` must be positive, got {size.min():g}")
     rows = np.array(np.broadcast_to(x.shapes.rows, (max(x.count, len(size)), x.rank)))
     rows[:, list(axes)] = np.maximum(round_away(check_numbers("size", size)), 1)
-    return Shapes(check_extents(rows))
+    return Shapes(rows).checked()
 
 
 def check_pixels(x: Node, axes: Sequence[int], shapes: Shapes) -> None:

@@ -20,7 +20,6 @@ from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIInterpType, DType
 from ...kernels.ir.expr import Expr
 from ...runtime.context import merging
-from ..geometry.window import check_extents
 from .merging import composed, merged_with, remember
 from .sampling import (
     DTYPE_DOC,
@@ -238,7 +237,7 @@ def rotate(
     else:
         rows = np.array(np.broadcast_to(x.shapes.rows, (max(x.count, len(turn)), x.rank)))
         rows[:, axes] = _canvas(turn, extents)[:, ::-1]
-        shapes = Shapes(check_extents(rows))
+        shapes = Shapes(rows).checked()
     canvas = shapes.rows[:, axes][:, ::-1]
     if x.shapes.uniform and shapes.uniform:
         extents, canvas = extents[:1], canvas[:1]

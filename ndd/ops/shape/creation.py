@@ -11,7 +11,7 @@ from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
-from ..geometry.window import beside, check_extents, on_device
+from ..geometry.window import beside, on_device
 from ..pointwise.conversion import cast_node
 
 _SHAPE = "Extents of the result."
@@ -21,7 +21,7 @@ def _shapes(shape, count: int | None) -> Shapes:
     if bool((shape < 0).any()):
         raise ValueError(f"`shape` must not be negative, got {tuple(shape.min(axis=0).tolist())}")
     rows = np.broadcast_to(shape, (count or 1, shape.shape[1]))
-    return Shapes(check_extents(np.ascontiguousarray(rows)))
+    return Shapes(np.ascontiguousarray(rows)).checked()
 
 
 def _filled(name: str, value: Node, shapes: Shapes, layout: str | None, batch: bool) -> Node:

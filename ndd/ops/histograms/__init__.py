@@ -1,0 +1,1 @@
+"""Ops that follow the histogram of an image: equalize, clahe."""
