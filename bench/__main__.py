@@ -25,6 +25,7 @@ from . import (
     histograms,
     loops,
     morphology,
+    neighbourhoods,
     overhead,
     pointwise,
     reductions,
@@ -53,6 +54,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "morphology": lambda settings: morphology.main(settings.rounds),
     "debayer": lambda settings: debayer.main(settings.rounds),
     "reductions": lambda settings: reductions.main(settings.rounds),
+    "neighbourhoods": lambda settings: neighbourhoods.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from . import neighbourhoods
 from .harness import Row, ratio
 from .peers import TRAIN
 
@@ -148,7 +149,25 @@ def _calls(table: Table) -> tuple[str, bool]:
     return f"{worst.value:.1f} % ({worst.name})", worst.value < 5
 
 
-_EVAL, _TRAIN = "ResNet-50 eval", "ResNet-50 train"
+def _neighbourhood_claims() -> dict[str, Test]:
+    """Blurs and filters against the oracle and OpenCV, for every size."""
+    claims: dict[str, Test] = {}
+    for h, w in neighbourhoods.SIZES:
+        size = f"{neighbourhoods.COUNT} × {h}×{w}×3 u8"
+        for sigma in neighbourhoods.SIGMAS:
+            name = f"gaussian_blur σ={sigma:g}"
+            of = f"8. {name} of {h}×{w}"
+            claims[f"{of} ≥ 6× the oracle"] = _faster(f"{name}, {size}", ("oracle",), 6.0)
+            claims[f"{of} no slower than OpenCV"] = _faster(f"{name}, {size}", ("opencv",), 1.0)
+        for n in neighbourhoods.WINDOWS:
+            name = f"filter {n}×{n}"
+            claims[f"8. {name} of {h}×{w} no slower than OpenCV"] = _faster(
+                f"{name}, {size}", ("opencv",), 1.0
+            )
+    return claims
+
+
+_EVAL, _TRAIN, _SSL = "ResNet-50 eval", "ResNet-50 train", "SSL: colour twist, blur"
 _VARIANTS = tuple(n for n in TRAIN if n.startswith("oracle"))
 _BINDINGS = ("decode only: simplejpeg", "decode only: OpenCV")
 _CLAIMS: dict[str, Test] = {
@@ -166,6 +185,9 @@ _CLAIMS: dict[str, Test] = {
     "5. stall < 2 % with a consumer of 20 ms": _stall,
     "6. 2 threads ≥ 1.8× 1 thread": _threads,
     "6. no op call above 5 % of a batch of 64": _calls,
+    "7. SSL ≥ 7× the oracle's dynamic mode": _faster(_SSL, ("oracle dynamic",), 7.0),
+    "7. SSL ≥ 2.5× OpenCV with threads": _faster(_SSL, ("OpenCV + threads",), 2.5),
+    **_neighbourhood_claims(),
     "first batch < 5 s with an empty kernel cache": _below(
         "time to the first batch", "ndd, empty kernel cache", 5.0, "s"
     ),

@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import ndd
-
 from . import peers, photos
 from .contest import Measure, Missing, Process, Result, contest, seconds_per_image
 from .harness import Row, rotated, show
@@ -74,10 +72,9 @@ def train(settings: Settings) -> list[Row]:
 
 
 def ssl(settings: Settings) -> list[Row]:
-    """Augment decoded 224×224 images, with a blur if ndd has one."""
-    blur = hasattr(ndd, "gaussian_blur")
-    job = Job([], images=str(photos.small_images()), blur=blur)
-    name = f"SSL: colour twist, {'blur, ' if blur else ''}flip, normalise"
+    """Augment decoded 224×224 images."""
+    job = Job([], images=str(photos.small_images()), blur=True)
+    name = "SSL: colour twist, blur, flip, normalise"
     # peers blend in RGB or HSV, around the mean of the image or grey: similar, not equal
     return _timed(name, settings.of(peers.SSL), job, settings, mean=0.3, deviation=0.25)
 

@@ -20,7 +20,7 @@ from ...kernels.common.memo import Memo, memoized
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ..graph.node import Definition, Node
-from ..graph.shapes import Array, Number, Shapes
+from ..graph.shapes import Array, Shapes
 from ..graph.storage import Storage
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Kind:
     # An element summarises many of the input, so it is stored if more elements than it has use it.
     is_summary: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = False  # on CPUs it computes what it reads once, row by row
+    takes_rows: ClassVar[bool] = False  # a core inside of its own may compute these rows
+    gives_rows: ClassVar[bool] = False  # its core can be that core
     may_store_on_the_way: ClassVar[bool] = False  # a kernel that uses the value may also store it
     is_join: ClassVar[bool] = False  # selects one of its inputs for every element, by tests
     by_sample: ClassVar[bool] = True  # a sample depends only on the same sample of the inputs
@@ -165,10 +167,9 @@ class Kind:
         """Whether `bind` depends on nothing but the shapes of the node and of its inputs."""
         return False
 
-    def region(
-        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
-    ) -> tuple[Number, Number]:
-        """The first and last position that the core reads along its dimension `k`."""
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
+        """The lowest and the highest position that the core reads along its dimension `k`, if
+        positions `low` to `high` of its result are needed."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
 
     # -- without a kernel ----------------------------------------------------------------------

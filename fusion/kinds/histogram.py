@@ -17,7 +17,7 @@ from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.histogram import BINS, BinCounts, ToneCurve
 from ..graph.node import Node, static_channels
-from ..graph.shapes import Array, Number, Shapes
+from ..graph.shapes import Array, Shapes
 from .base import DEAR, Kind, Reads, Terms, Work, make
 from .reduce import reduce
 
@@ -104,10 +104,8 @@ class Histogram(ByteTable):
         ):  # fmt: skip
             rows[:, spec.columns[name]] = numbers
 
-    def region(
-        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
-    ) -> tuple[Number, Number]:
-        n = binder.nodes[position].inputs[0].shapes.rows[:, self.row_axis + k]
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
+        n = node.inputs[0].shapes.rows[:, self.row_axis + k]
         return np.zeros_like(n), np.maximum(n - 1, 0)
 
 
@@ -147,10 +145,8 @@ class Curve(ByteTable):
         rows[:, spec.columns["curve_total",]] = numbers.totals
         rows[:, spec.columns["curve_limit",]] = numbers.limits
 
-    def region(
-        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
-    ) -> tuple[Number, Number]:
-        return 0, BINS - 1
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
+        return np.zeros_like(low), np.full_like(high, BINS - 1)
 
 
 def _check_whole(lowering: Lowering, terms: Terms) -> None:

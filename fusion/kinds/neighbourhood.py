@@ -72,21 +72,14 @@ class Windowed(Kind):
         power: Array = 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
         return power
 
-    def region(
-        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
-    ) -> tuple[Number, Number]:
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         """The lowest and the highest element read along a dimension, including those that the
         border mirrors or repeats."""
-        node = binder.nodes[position]
         count, anchor = node.params.count[:, :, k], node.params.anchor[:, :, k]
-        step, at = binder.numbers(terms[k])
-        axis = terms[k][0]
-        n = 1 if axis is None else root.shapes.rows[:, axis]
         highest = node.inputs[0].shapes.rows[:, self.axes[k]] - 1
-        ends = at, at + step * (n - 1)
         limit = node.shapes.rows[:, self.axes[k]] - 1
-        low = _within(np.minimum(*ends), limit) - anchor.max(axis=1)
-        high = _within(np.maximum(*ends), limit) + (count - anchor).max(axis=1) - 1
+        low = _within(low, limit) - anchor.max(axis=1)
+        high = _within(high, limit) + (count - anchor).max(axis=1) - 1
         first, last = _within(low, highest), _within(high, highest)
         if self.border.startswith("reflect"):
             last = np.where(low < 0, np.maximum(last, np.minimum(-low, highest)), last)
@@ -107,6 +100,8 @@ class Neighbourhood(Windowed):
 
     parts: int  # separable sums that are added up; 0: one window spans all axes
     is_scaled: bool
+
+    takes_rows = True
 
     def infer(self, inputs: Sequence[Node]) -> DType:
         return dt.float32

@@ -151,11 +151,9 @@ class Reduce(Kind):
     def is_bound_by_shapes(self) -> bool:
         return not self.is_mean and self.lane_axis is None
 
-    def region(
-        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
-    ) -> tuple[Number, Number]:
-        extents = binder.nodes[position].inputs[0].shapes.along(self.axes[k])
-        return 0, np.maximum(extents - 1, 0)
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
+        extents = node.inputs[0].shapes.rows[:, self.axes[k]]
+        return np.zeros_like(extents), np.maximum(extents - 1, 0)
 
 
 def merged_dimensions(

@@ -15,7 +15,7 @@ from ...kernels.ir.expr import Expr
 from ...kernels.ir.separable import TAPS, SeparableSum
 from ...kernels.ir.taps import NEAREST, NEAREST_SUM, Taps, filter_tables
 from ..graph.node import Node
-from ..graph.shapes import Array, Number, Shapes, within
+from ..graph.shapes import Array, Shapes, within
 from .base import DEAR, Kind, Reads, Terms, Work, make
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Resample(Kind):
     axes: tuple[int, ...]
 
     has_core = True
+    gives_rows = True
 
     def infer(self, inputs: Sequence[Node]) -> DType:
         return dt.float32
@@ -78,33 +79,27 @@ class Resample(Kind):
             rows[:, first + 4 : first + len(TAPS)] = taps.cells
             rows[:, place["tap_table", k]] += filters
 
-    def region(
-        self, binder: Binder, root: Node, position: int, terms: Terms, k: int
-    ) -> tuple[Number, Number]:
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         """The lowest and the highest input pixel read along a dimension, clamped to the input.
 
         The range has a pixel to spare, because sums of steps are rounded (see kernels/ir/taps.py).
         """
-        node = binder.nodes[position]
         dimension = self.axes[k]
         taps: Taps = node.params[k]
-        step, at = binder.numbers(terms[k])
-        axis = terms[k][0]
-        n = 1 if axis is None else root.shapes.rows[:, axis]
         n_in = node.inputs[0].shapes.rows[:, dimension]
         scale, begin = taps.scale.astype(np.float64), taps.origin
         is_nearest = (taps.kind == NEAREST) | (taps.kind == NEAREST_SUM)
         with np.errstate(invalid="ignore", over="ignore"):
             if is_nearest.any():
                 begin = begin + is_nearest * (0.5 * scale)
-            s = at * scale + begin, (at + step * (n - 1)) * scale + begin
-            low, high = np.minimum(*s), np.maximum(*s)
-            is_known = bool(((low > -_FAR) & (high < _FAR)).all())
+            ends = low * scale + begin, high * scale + begin
+            begin, end = np.minimum(*ends), np.maximum(*ends)
+            is_known = bool(((begin > -_FAR) & (end < _FAR)).all())
         if not is_known:  # such positions may end up anywhere
             return np.zeros_like(n_in), n_in - 1
         rounding = 1 + (node.shapes.rows[:, dimension] * n_in >> 23)
-        first = taps.base + np.floor(low).astype(np.int64) - rounding
-        last = taps.base + np.ceil(high).astype(np.int64) + taps.count + rounding
+        first = taps.base + np.floor(begin).astype(np.int64) - rounding
+        last = taps.base + np.ceil(end).astype(np.int64) + taps.count + rounding
         return within(first, n_in - 1), within(last, n_in - 1)
 
 

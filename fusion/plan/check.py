@@ -45,7 +45,7 @@ def _check_kernel(program: Program, step: KernelStep) -> None:
     spec, recipe = step.spec, step.recipe
     assert len(spec.loads) == len(recipe.loads) and len(spec.stores) == len(recipe.stores)
     assert len(spec.windows) == len(recipe.windows) and len(spec.indices) == len(recipe.indices)
-    assert (spec.core is None) == (recipe.core is None)
+    assert len(spec.cores) == len(recipe.cores)
     assert not spec.is_tabulated or step.device is None
     for access, (p, terms) in zip(
         (*spec.loads, *spec.stores), (*recipe.loads, *recipe.stores), strict=True

@@ -82,8 +82,8 @@ def keep_scattered(draft: Draft) -> None:
     for p, kind in draft.pending():
         for k, i in enumerate(draft.inputs[p]):
             if kind.reads(k) is Reads.SCATTERED:
-                once = kind.keeps_rows and draft.node(p).device is None
-                held = _needs_memory(draft, i, once)
+                keeps, takes = (_on_cpu(draft, p, w) for w in ("keeps_rows", "takes_rows"))
+                held = _needs_memory(draft, i, keeps, takes)
                 if held is not None:
                     draft.keep.setdefault(held, f"{draft.node(p).op} reads it at several positions")
 
@@ -176,15 +176,18 @@ def keep_summaries(draft: Draft) -> None:
         small.append(kind.is_summary or any(small[i] for i in inputs if i not in spread))
 
 
-def _needs_memory(draft: Draft, p: int, once: bool) -> int | None:
+def _needs_memory(draft: Draft, p: int, once: bool, takes_rows: bool = False) -> int | None:
     """The value to store so that `p` can be read anywhere; None if nothing must be stored.
 
     `once`: the reader computes each element once for all positions that read it, row by row.
+    `takes_rows`: a core inside of the reader's core may compute these rows.
     """
     start, left = p, DEAR if once else TAP_COST
     while p not in draft.keep:
         kind = draft.kind(p)
         assert kind is not None
+        if takes_rows and kind.gives_rows:
+            return None
         again = kind.cost_in_rows() if once else kind.cost_anywhere()
         if again is None:
             return start if kind.stores_its_users else p
@@ -253,7 +256,10 @@ def _costs(draft: Draft) -> list[int]:
 
 
 def keep_all_but_one_core(draft: Draft) -> None:
-    """Store all but the last core where several meet, because a kernel has room for only one."""
+    """Store all but the last core where several meet, because a kernel has room for only one.
+
+    A core that takes rows may have one inside that gives them.
+    """
     carried: list[int | None] = []  # the core in the kernel that would compute each value
     for p, inputs in enumerate(draft.inputs):
         kind = draft.kind(p)
@@ -263,12 +269,20 @@ def keep_all_but_one_core(draft: Draft) -> None:
             core = carried[i]
             if core is not None and i not in draft.keep:
                 met.setdefault(core, []).append(i)
-        last = p if own else next(reversed(met), None)
+        stay = [p] if own else list(met)[-1:]
+        if own and _on_cpu(draft, p, "takes_rows"):
+            stay += [core for core in met if _on_cpu(draft, core, "gives_rows")][:1]
         for core, through in met.items():
-            if core != last:
+            if core not in stay:
                 held = through[0] if len(through) == 1 else core
                 draft.keep[held] = "a kernel computes one resample, filter or reduction"
-        carried.append(last)
+        carried.append(stay[0] if stay else None)
+
+
+def _on_cpu(draft: Draft, p: int, what: str) -> bool:
+    """Whether a value is computed on the CPU by a kind that does `what`; GPUs keep no rows."""
+    kind = draft.kind(p)
+    return kind is not None and getattr(kind, what) and draft.node(p).device is None
 
 
 def keep_long_chains(draft: Draft) -> None:

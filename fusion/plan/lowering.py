@@ -8,11 +8,12 @@ lower itself (`Kind.lower`); this module drives the walk and offers the function
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
-from ...kernels.ir.core import Core
+from ...kernels.ir.core import CORE_AXES, Core
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.spec import Access, Index, KernelSpec
 from ..graph.node import Node, static_channels
@@ -36,7 +37,11 @@ class Recipe(NamedTuple):
     stores: tuple[tuple[int, Terms], ...]
     windows: tuple[WindowRecipe, ...]
     indices: tuple[Term, ...]
-    core: tuple[int, Terms] | None = None  # the core's node, and the terms that it is requested at
+    cores: tuple[tuple[int, Terms], ...] = ()  # a core's node, and the terms it is requested at
+
+
+def _at(terms: Terms, axes: Sequence[int]) -> Terms:
+    return tuple(terms[a] for a in axes)
 
 
 def identity_terms(rank: int) -> Terms:
@@ -83,7 +88,7 @@ class Lowering:
         self._padding: dict[Expr, tuple[int, ...]] = {}  # windows with a fill value → their axes
         self._indices: dict[Term, int] = {}
         self._memo: dict[Request, Expr] = {}
-        self._core: tuple[int, Terms, Core] | None = None
+        self._cores: list[tuple[int, Terms, Core] | None] = [None, None]  # outer, inner
         self.rank = nodes[root].rank
         self.channels = static_channels(nodes[root])  # the channel axis, if it may be unrolled
         terms = identity_terms(self.rank)
@@ -96,7 +101,7 @@ class Lowering:
 
     @property
     def has_core(self) -> bool:
-        return self._core is not None
+        return self._cores[0] is not None
 
     # -- values --------------------------------------------------------------------------------
 
@@ -178,17 +183,37 @@ class Lowering:
         computes them one by one; and which of them is requested, as `claim` takes it.
         """
         own = list(terms)
+        inside = self._is_inside(terms)
+        first = self.rank + CORE_AXES * inside
         for k, a in enumerate(axes):
-            own[a] = (self.rank + k, 0, ())
+            own[a] = (first + k, 0, ())
+        count, which = self._channels_of(position, terms, axes)
+        if count:
+            channel, _ = static_channels(self.nodes[position])  # type: ignore[misc]
+            own[channel] = (first + len(axes), 0, ())
+        # The core around this one asks for whole rows: nothing else may depend on its positions.
+        left = [t for t in own if t[0] is not None and t[0] < first]
+        if inside and (self._is_inside(tuple(left)) or not self._is_inside(_at(terms, axes))):
+            raise CoreConflictError(position)
+        return tuple(own), count, which
+
+    def _channels_of(
+        self, position: int, terms: Terms, axes: Sequence[int]
+    ) -> tuple[int, tuple[str, int]]:
+        """How many channels a core computes together, and which is requested; see `in_core`."""
         channels = static_channels(self.nodes[position])
         if channels is None or channels[0] in axes:
-            return tuple(own), 0, ("at", 0)
+            return 0, ("at", 0)
         axis, k, path = terms[channels[0]]
-        is_unrolled = self.channels == (axis, channels[1])
-        if path or (axis is not None and (not is_unrolled or axis in [terms[a][0] for a in axes])):
-            return tuple(own), 0, ("at", 0)
-        own[channels[0]] = (self.rank + len(axes), 0, ())
-        return tuple(own), channels[1], ("at", k) if axis is None else ("axis", axis)
+        if path:
+            return 0, ("at", 0)
+        if axis is None:
+            return channels[1], ("at", k)
+        # A core around this one computes its channels together, as a kernel unrolls its own.
+        is_unrolled = self.channels == (axis, channels[1]) or axis >= self.rank
+        if not is_unrolled or axis in [t[0] for t in _at(terms, axes)]:
+            return 0, ("at", 0)
+        return channels[1], ("axis", axis)
 
     def claim(self, position: int, where: Terms, core: Core, which: tuple[str, int]) -> Expr:
         """Use the kernel's core for node `position`; the result reads it.
@@ -196,11 +221,31 @@ class Lowering:
         `where`: the terms at which its dimensions are requested; `which`: ("at", k) for channel k,
         or ("axis", a) for the channel at the position of the unrolled output axis `a`.
         """
+        inside = self._is_inside(where)
+        if not inside and self._reads_core(core):
+            core = replace(core, inner=self._inner_of(core))
         found = (position, where, core)
-        if self._core not in (None, found):
+        if self._cores[inside] not in (None, found):
             raise CoreConflictError(position)
-        self._core = found
+        self._cores[inside] = found
         return Expr("core", self.nodes[position].dtype, (), which)
+
+    def _is_inside(self, terms: Terms) -> bool:
+        """Whether a core is requested at positions that another core computes."""
+        return any(axis is not None and axis >= self.rank for axis, _, _ in terms)
+
+    def _reads_core(self, core: Core) -> bool:
+        return any(e.op == "core" for e in ex.walk([core.value]))
+
+    def _inner_of(self, core: Core) -> Core:
+        """The core that computes the rows that `core` reads."""
+        found = self._cores[True]
+        assert found is not None
+        position, _, inner = found
+        follows = tuple(range(self.rank, self.rank + len(core.axes)))
+        if not core.takes_rows or not inner.gives_rows or inner.axes != follows:
+            raise CoreConflictError(position)
+        return inner
 
     def placed(self, template: Expr, positions: tuple[Expr, ...]) -> Expr:
         """A template that reads its varying loads at these positions."""
@@ -301,25 +346,25 @@ class Lowering:
             for p, (terms, _) in self.stores.items()
         )
         indices = tuple(Index(t[0], t[0] is not None and not t[2]) for t in self._indices)
+        cores = [c for c in self._cores if c is not None]
         # The kernel's name lists its ops. Leave out views that only rename axes: they are no-ops.
         renamed = {p for p in self.members if self.nodes[p].definition.kind.is_rename}
         ops = tuple(self.nodes[p].op for p in sorted(self.members.keys() - renamed or renamed))
         spec = KernelSpec(
             ops, extents, loads, stores, tuple(v for _, v in self.stores.values()),
-            tuple(w.axes for w in self._windows), indices,
-            None if self._core is None else self._core[2],
+            tuple(w.axes for w in self._windows), indices, cores[0][2] if cores else None,
         )  # fmt: skip
         recipe = Recipe(
             self.root, flat, tuple(self.loads),
             tuple((p, t) for p, (t, _) in self.stores.items()),
             tuple(self._windows), tuple(self._indices),
-            None if self._core is None else self._core[:2],
+            tuple((position, terms) for position, terms, _ in cores),
         )  # fmt: skip
         return spec, recipe
 
     def _is_flat(self, rank: int) -> bool:
         """Whether all operands run over the same contiguous elements, so one loop is enough."""
-        if self._windows or self._indices or self._core:
+        if self._windows or self._indices or self.has_core:
             return False
         whole = identity_terms(rank)
         for position, terms, _ in self._loads:
@@ -349,14 +394,16 @@ class Lowering:
 
     def _core_follows(self, axis: int) -> bool:
         """Whether the core must be computed for every position along an axis."""
-        if self._core is None:
-            return False
-        _, terms, core = self._core
-        places = list(self._loads)
-        loads = [e.attr for e in ex.walk([core.value]) if e.op == "load"]
-        followed = {t[0] for slot in loads for t in places[slot][1]} | {t[0] for t in terms}
-        numbered = [e.attr for e in ex.walk([core.value]) if e.op == "index"]
-        followed |= {list(self._indices)[slot][0] for slot in numbered}
+        places, indices = list(self._loads), list(self._indices)
+        followed: set[int | None] = set()
+        for found in self._cores:
+            if found is None:
+                continue
+            _, terms, core = found
+            parts = ex.walk([core.value])
+            loads = [e.attr for e in parts if e.op == "load"]
+            followed |= {t[0] for slot in loads for t in places[slot][1]} | {t[0] for t in terms}
+            followed |= {indices[e.attr][0] for e in parts if e.op == "index"}
         return axis in followed
 
     def _access(self, key: Request, flat: bool, rank: int) -> Access:
@@ -367,7 +414,23 @@ class Lowering:
             return Access(dtype, (1 if moves else 0,))
         strides = self._strides(position, terms, rank)
         likely = self._strides(position, terms, rank, assume_unit=True)
-        return Access(dtype, strides, guard is not None, likely if likely != strides else ())
+        likely = likely if likely != strides else ()
+        return Access(dtype, strides, guard is not None, likely, self._twin(key))
+
+    def _twin(self, key: Request) -> tuple[int, int] | None:
+        """The slot that reads channel 0 where this one reads another channel; see `Access.twin`."""
+        position, terms, guard = key
+        node = self.nodes[position]
+        channels = static_channels(node)
+        if channels is None or len(terms) != node.rank:
+            return None
+        d = channels[0]
+        axis, k, path = terms[d]
+        stride = self._known_strides(node, position)[d]
+        if axis is not None or path or k == 0 or stride is None:
+            return None
+        slot = self._loads.get((position, (*terms[:d], (None, 0, ()), *terms[d + 1 :]), guard))
+        return None if slot is None else (slot, k * stride)
 
     def _strides(
         self, position: int, terms: Terms, rank: int, assume_unit: bool = False

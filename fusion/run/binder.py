@@ -81,8 +81,7 @@ def sized_by(step: KernelStep, nodes: list[Node]) -> tuple[int, ...]:
     terms = [t for _, own in operands for t in own] + [*recipe.indices]
     terms += [t for window in recipe.windows for _, t in window.tests]
     found = {recipe.root, *(p for p, _ in operands), *(w.position for w in recipe.windows)}
-    if recipe.core is not None:
-        position, where = recipe.core
+    for position, where in recipe.cores:
         if not nodes[position].definition.kind.is_bound_by_shapes:
             return ()
         terms += where
@@ -187,8 +186,7 @@ class Binder:
                 step, offset = self.numbers(term)
                 rows[:, place["step", i]] = step
                 rows[:, place["offset", i]] = offset
-        if recipe.core is not None:
-            position, terms = recipe.core
+        for position, terms in recipe.cores:
             self.nodes[position].definition.kind.bind(self, rows, spec, position, terms)
         return rows
 

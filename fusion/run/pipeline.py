@@ -231,8 +231,8 @@ class Pipeline:
     def _volume(self, step: KernelStep) -> Array:
         """Elements that a kernel reads or writes for each sample, roughly."""
         work = self.nodes[step.root].shapes.volumes + 1
-        if step.recipe.core is not None:
-            work = work + self.nodes[step.recipe.core[0]].inputs[0].shapes.volumes
+        for position, _ in step.recipe.cores:
+            work = work + self.nodes[position].inputs[0].shapes.volumes
         return work
 
     def _kernel(self, step: KernelStep, table: Array) -> Work:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels.common.memo import memoized
+from ...kernels.ir.core import CORE_AXES
 from ...kernels.ir.expr import walk
 from ...kernels.ir.spec import KernelSpec
 from ..graph.node import Node
@@ -91,7 +92,7 @@ def _region(
 @memoized(4096)
 def _scattered(spec: KernelSpec) -> frozenset[int]:
     """Slots of loads whose positions the kernel computes."""
-    values = spec.values if spec.core is None else (*spec.values, spec.core.value)
+    values = (*spec.values, *(core.value for core in spec.cores))
     kinds = ("fetch", "bilinear", "lookup")
     return frozenset(e.attr for e in walk(values) if e.op in kinds)
 
@@ -102,14 +103,16 @@ def _span(binder: Binder, spec: KernelSpec, recipe: Recipe, term: Term) -> tuple
     axis = term[0]
     rank = len(spec.extents)
     begin: Number = 0
-    end: Number = np.zeros(root.count, np.int64)
+    end = np.zeros(root.count, np.int64)
     if axis is not None and axis < rank:
         end = np.maximum(root.shapes.rows[:, axis] - 1, 0)
     elif axis is not None:
-        assert recipe.core is not None
-        position, places = recipe.core
-        kind = binder.nodes[position].definition.kind
-        begin, end = kind.region(binder, root, position, places, axis - rank)
+        number, k = divmod(axis - rank, CORE_AXES)
+        position, places = recipe.cores[number]
+        node = binder.nodes[position]
+        # A dimension that a reduction sums over is no dimension of its result.
+        asked = (end, end) if k >= len(places) else _span(binder, spec, recipe, places[k])
+        begin, end = node.definition.kind.region(node, k, *asked)
     step, offset = binder.numbers(term)
     ends = step * begin + offset, step * end + offset
     return np.minimum(*ends), np.maximum(*ends)

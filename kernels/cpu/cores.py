@@ -38,6 +38,8 @@ class CpuCore(ABC):
         self.writer = writer
         self.spec = writer.spec
         self.hoisted: dict[Expr, None] = {}  # parts of `value` that `hoist` has computed
+        # Source of a number that is negative if lines are asked for in descending order.
+        self.row_step = "1"
 
     @property
     def line_depth(self) -> int:
@@ -55,6 +57,15 @@ class CpuCore(ABC):
     @abstractmethod
     def read(self, e: Expr) -> str:
         """Source of a `core` leaf."""
+
+    def outer_number(self) -> str:
+        """The position along all axes that the core does not follow, as one flat number."""
+        core, number = self.spec.core, "0"
+        assert core is not None
+        for axis in self.spec.loop_axes:
+            if axis not in core.axes:
+                number = f"o_{axis}" if number == "0" else f"({number} * n_{axis} + o_{axis})"
+        return number
 
     def element(self, positions: Sequence[str]) -> tuple[list[str], str]:
         """Lines that compute the core's `value` at one position, and the name of that value."""
@@ -119,7 +130,22 @@ def columns_of(spec: KernelSpec) -> dict[Column, int]:
 
 
 def _areas(spec: KernelSpec) -> tuple[str, ...]:
-    return () if spec.core is None else spec.core.cpu_renderer().areas(spec)
+    """Names of all areas of scratch memory, those of the core inside of the core included."""
+    if spec.core is None:
+        return ()
+    own = spec.core.cpu_renderer().areas(spec)
+    return own if spec.core.inner is None else (*own, *_areas(spec.of_inner))
+
+
+def _area_bytes(spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
+    """Bytes of each of these areas for each sample."""
+    core, rank = spec.core, spec.rank
+    assert core is not None
+    own = core.cpu_renderer().area_bytes(spec, numbers)
+    if core.inner is None:
+        return own
+    extents: dict[Column, Column] = {("n", rank + k): core.extent(k) for k in range(len(core.axes))}
+    return own + _area_bytes(spec.of_inner, lambda c: numbers(extents.get(c, c)))
 
 
 class Scratch:
@@ -135,11 +161,10 @@ class Scratch:
 
     def divide(self, table: Array) -> int:
         """Fill in where the areas begin, and return how many bytes the largest sample needs."""
-        core = self._spec.core
-        if core is None or not self._areas:
+        if not self._areas:
             return 0
         place = self._spec.columns
-        sizes = core.cpu_renderer().area_bytes(self._spec, lambda c: table[:, place[c]])
+        sizes = _area_bytes(self._spec, lambda c: table[:, place[c]])
         spare = SPARE_BYTES + AREA_ALIGNMENT - 1
         ends = ((np.array(sizes) + spare) // AREA_ALIGNMENT * AREA_ALIGNMENT).cumsum(axis=0)
         first = self._first + 1

@@ -134,14 +134,6 @@ class RankLines(CpuCore):
         offset = self.writer.offset("out", 0, self.spec.stores[0], tuple(at.items()))
         return f"out_0 + ({offset}) * {self.dtype.bytes}"
 
-    def _outer_number(self) -> str:
-        """The flat position along all axes that the window does not span."""
-        number = "0"
-        for axis in self.spec.loop_axes:
-            if axis not in self.axes:
-                number = f"o_{axis}" if number == "0" else f"({number} * n_{axis} + o_{axis})"
-        return number
-
     # -- once per sample -----------------------------------------------------------------------
 
     def prepare(self) -> Iterator[str]:
@@ -215,7 +207,7 @@ class RankLines(CpuCore):
             yield f"line_0 = {self._stored_row(self._o(0))}"
             yield f"line_1 = {self._stored_row(f'({self._o(0)} + 1)')}"
         # Two neighbouring lines share all rows but two, so they are computed together.
-        yield f"number = {self._outer_number()} * {self._n(0)} + {self._o(0)}"
+        yield f"number = {self.outer_number()} * {self._n(0)} + {self._o(0)}"
         yield "if number == made:"
         yield "    line = line_1"
         yield "else:"
@@ -271,7 +263,7 @@ class RankLines(CpuCore):
             own, extent = f"({v} + win_bias_0)", "(win_in_0 + win_bias_0 + win_count_0)"
         yield f"    {slot} = {own} & last_of_ring"
         yield f"    {base} = ring + {slot} * size"
-        yield f"    {number} = {self._outer_number()} * {extent} + {own}"
+        yield f"    {number} = {self.outer_number()} * {extent} + {own}"
         yield f"    if get_i64(kept, {slot}) != {number}:"
         yield f"        put_i64(kept, {slot}, {number})"
         yield from indented(self._values(s, base), 2)

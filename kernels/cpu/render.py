@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -94,7 +96,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.names: dict[Expr, str] = {}
-        self.count = 0
+        self.numbers = itertools.count(1)
         self.constants: dict[str, str] = {}
 
     def assign(self, e: Expr, text: str | None = None) -> str:
@@ -104,8 +106,7 @@ class Lines:
         return f"{self.names[e]} = {text}"
 
     def fresh(self, stem: str) -> str:
-        self.count += 1
-        return f"{stem}{self.count}"
+        return f"{stem}{next(self.numbers)}"
 
     def ref(self, e: Expr) -> str:
         if e.op != "const":
@@ -163,6 +164,12 @@ class Writer(Lines):
             if e not in self.depths:
                 self.depths[e] = self.spec.depth(e, self.depths)
         return order
+
+    def inside(self) -> Writer:
+        """A writer of the same file for the core inside of the core."""
+        inner = copy.copy(self)
+        inner.spec = self.spec.of_inner
+        return inner
 
     def sample_loop(self) -> Iterable[str]:
         if self.lines is not None:
@@ -275,14 +282,13 @@ class Writer(Lines):
             columns = f"{begin}, {end}" if self.tiled else end
             return [f"for o_{axis} in range({columns}):", *_indent(body, 1)]
 
-        slots = sorted({e.attr[0] for e in order if e.op == "load"})
-        mirrored = {
-            k: self.spec.loads[k].likely[axis]
-            for k in slots
-            if self.spec.loads[k].strides[axis] is None
-            and self.spec.loads[k].likely
-            and self.spec.loads[k].likely[axis] is not None
-        }
+        slots = sorted({self.operand(e.attr[0])[0] for e in order if e.op == "load"})
+        mirrored: dict[int, int] = {}
+        for k in slots:
+            access = self.spec.loads[k]
+            likely = access.likely[axis] if access.likely else None
+            if access.strides[axis] is None and likely is not None:
+                mirrored[k] = likely
         if mirrored:
             for keyword, sign in (("if", 1), ("elif", -1)):
                 tests = [f"(in_stride_{k}_{axis} == {sign * s})" for k, s in mirrored.items()]
@@ -384,6 +390,10 @@ class Writer(Lines):
                 terms.append(where if by == "1" else f"{where} * {by}")
         return " + ".join(terms) or "0"
 
+    def operand(self, slot: int) -> tuple[int, int]:
+        """The slot whose address a load uses, and how many elements after it the load begins."""
+        return self.spec.loads[slot].twin or (slot, 0)
+
     def outer_offset(self, slot: int, point: dict[int, int]) -> str:
         """Offset of an operand along the output axes, without its computed positions."""
         access = self.spec.loads[slot]
@@ -418,7 +428,9 @@ class Writer(Lines):
         if e.op == "fetch":
             return f"load_{e.dtype}(in_{slot}, {self._computed_offset(slot, at, e.args)})"
         if e.op == "load":
+            slot, shift = self.operand(slot)
             offset = self.offset("in", slot, self.spec.loads[slot], pinned)
+            offset = f"{offset} + {shift}" if shift else offset
             if e.args and not (e.args[0].op == "const" and e.args[0].attr):
                 offset = f"({offset}) if {self.ref(e.args[0])} else 0"
             return f"load_{e.dtype}(in_{slot}, {offset})"

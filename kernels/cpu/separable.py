@@ -34,7 +34,7 @@ Places = dict[str, str]  # where a row lies along "a" and, in a volume, along "b
 
 # Further areas of scratch memory, by the number of dimensions: the ring of rows and the row numbers
 # in it if columns are summed first; a band of rows (images); one term of the sum along b (volumes).
-_MORE_AREAS = {1: (), 2: ("kept", "ring", "band"), 3: ("kept", "ring", "part")}
+_MORE_AREAS = {1: (), 2: ("tap_kept", "ring", "band"), 3: ("tap_kept", "ring", "part")}
 
 
 class SeparableLines(CpuCore):
@@ -63,7 +63,7 @@ class SeparableLines(CpuCore):
         assert spec.core is not None
         dims = range(len(spec.core.axes))
         own = (f"{what}_{k}" for k in dims for what in ("first", "weight"))
-        return (*own, "sums", "line", *_MORE_AREAS[len(dims)])
+        return (*own, "sums", "tap_line", *_MORE_AREAS[len(dims)])
 
     @classmethod
     def area_bytes(cls, spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
@@ -78,7 +78,7 @@ class SeparableLines(CpuCore):
             if k == last:
                 n_out = -(-n_out // GROUP) * GROUP
             areas += [4 * n_out + 8, 4 * n_out * count]  # first taps, weights
-        # `sums` holds a row of the input, with its border repeated; `line` a line of the output.
+        # `sums` holds a row of the input, with its border repeated; `tap_line`, a line of output.
         sums, line = 4 * lanes * (n_in + 2 * count + 2), 4 * lanes * n_out
         return [*areas, sums, line, *cls._row_areas(last, lanes, numbers, sums, line)]
 
@@ -113,7 +113,7 @@ class SeparableLines(CpuCore):
 
     def read(self, e: Expr) -> str:
         o = "0" if self.axes[-1] is None else f"o_{self.axes[-1]}"
-        return f"row_f32(line, {e.attr} * room + {o})"
+        return f"row_f32(tap_line, {e.attr} * tap_room + {o})"
 
     def _n(self, k: int) -> str:
         """Number of output positions along a dimension, as source."""
@@ -125,10 +125,10 @@ class SeparableLines(CpuCore):
         for name in self.areas(self.spec):
             yield f"{name} = scratch + area_{name}"
         # Pixels of a line, rounded up to whole groups.
-        yield f"room = ({self._n(self.last)} + {GROUP - 1}) // {GROUP} * {GROUP}"
+        yield f"tap_room = ({self._n(self.last)} + {GROUP - 1}) // {GROUP} * {GROUP}"
         for k in range(self.last + 1):
             room, places = (
-                ("room", "1, room") if k == self.last else (self._n(k), f"tap_count_{k}, 1")
+                ("tap_room", "1, tap_room") if k == self.last else (self._n(k), f"tap_count_{k}, 1")
             )
             numbers = ", ".join(f"tap_{what}_{k}" for what in ("step", "at", "n", "in", "count"))
             yield f"fill_taps(first_{k}, weight_{k}, {self._n(k)}, {room}, {places}, {numbers},"
@@ -140,10 +140,11 @@ class SeparableLines(CpuCore):
         self.writer.helpers |= {"fill_taps", "pad_row", f"sum_columns_{self.lanes}"}
         # The range of input columns that is needed, and how often border pixels are repeated.
         last = self.last
-        yield f"begin = min(max(low_{last}, 0), tap_in_{last} - 1)"
-        yield f"end = max(min(high_{last}, tap_in_{last}), begin + 1)"
-        yield f"low = min(low_{last}, begin)"
-        yield f"span, left, right = end - begin, begin - low, max(high_{last} - end, 0)"
+        yield f"tap_begin = min(max(low_{last}, 0), tap_in_{last} - 1)"
+        yield f"tap_end = max(min(high_{last}, tap_in_{last}), tap_begin + 1)"
+        yield f"tap_low = min(low_{last}, tap_begin)"
+        yield "span, left = tap_end - tap_begin, tap_begin - tap_low"
+        yield f"right = max(high_{last} - tap_end, 0)"
         yield f"inner = sums + left * {4 * self.lanes}"
         yield "one = stack_256()"
         yield "put_f32(one, 0, f32(1.0))"
@@ -153,7 +154,7 @@ class SeparableLines(CpuCore):
             yield f"if tap_turn_{last} < turn_a:"
             rings = " * ".join(f"ring_{d}" for d in self.rows)
             yield f"    for {slot} in range({rings} * {self.channels // self.lanes}):"
-            yield f"        put_i64(kept, {slot}, -1)"
+            yield f"        put_i64(tap_kept, {slot}, -1)"
 
     def _order(self) -> Iterator[str]:
         """Assign the dimensions of rows to `a` (summed first) and `b` (summed second)."""
@@ -184,7 +185,8 @@ class SeparableLines(CpuCore):
 
         It is -1 if rows are skipped or descend, or if eight pixels need too many columns.
         """
-        yield "rises = as_f32(tap_scale_0) * f32(tap_step_0) >= f32(0.0)"
+        step = f"f32(tap_step_0 * {self.row_step})"
+        yield f"rises = as_f32(tap_scale_0) * {step} >= f32(0.0)"
         yield f"is_dense = high_0 - low_0 <= {self._n(0)} * tap_count_0"
         reach = f"abs(as_f32(tap_scale_1)) * f32({GROUP - 1}) + f32(tap_count_1 + 4)"
         yield f"is_near = {reach} <= f32({BAND_COLUMNS})"
@@ -204,10 +206,10 @@ class SeparableLines(CpuCore):
     def line(self) -> Iterator[str]:
         for k in range(self.last):
             o = "0" if self.axes[k] is None else f"o_{self.axes[k]}"
-            yield f"at_{k} = i64(get_i32(first_{k}, {o}))"
+            yield f"start_{k} = i64(get_i32(first_{k}, {o}))"
             yield f"weights_{k} = weight_{k} + {o} * tap_count_{k} * 4"
         if self.rows:
-            for name in ("at", "weights"):
+            for name in ("start", "weights"):
                 yield from self._in_order(f"{name}_{{}}", f"{name}_0", f"{name}_1")
         if self.lanes == self.channels:
             yield from self._sums("0")
@@ -222,7 +224,7 @@ class SeparableLines(CpuCore):
         changes the last bits of a sum, and these decide how values next to a half are rounded: one
         byte in 36 differs if 2 pixels become 3. So we use upstream's order, and all bits agree.
         """
-        line = f"line + {lane} * 4 * room" if lane != "0" else "line"
+        line = f"tap_line + {lane} * 4 * tap_room" if lane != "0" else "tap_line"
         if not self.rows:
             yield from [*self._row({}), *self._columns(line)]
             return
@@ -256,8 +258,8 @@ class SeparableLines(CpuCore):
         yield "if left + right > 0:"
         yield f"    pad_row(sums, left, span, right, {self.lanes})"
         k = self.last
-        taps = f"first_{k}, weight_{k}, room, tap_count_{k}"
-        yield f"sum_columns_{self.lanes}(sums, {taps}, low, {to})"
+        taps = f"first_{k}, weight_{k}, tap_room, tap_count_{k}"
+        yield f"sum_columns_{self.lanes}(sums, {taps}, tap_low, {to})"
 
     def _sum_along_b(self, to: str, part: Callable[[Places], Iterable[str]]) -> Iterator[str]:
         """Compute the terms of the sum along `b` one after the other, and add each to `to`."""
@@ -266,17 +268,17 @@ class SeparableLines(CpuCore):
         yield f"for {t} in range(count_b):"
         yield f"    {b} = {_clamped('b', t)}"
         yield from indented(part({"b": b}))
-        count = f"span * {self.lanes}" if to == "inner" else f"room * {self.lanes}"
+        count = f"span * {self.lanes}" if to == "inner" else f"tap_room * {self.lanes}"
         yield f"    sum_rows_f32(part, 0, 0, 0, 1, weights_b + {t} * 4, 1, {t}, {count}, {to})"
 
     def _sum_of_ring(self, lane: str, places: Places, to: str) -> Iterator[str]:
         """Sum rows of the ring along `a`; the columns of each row are already summed.
 
-        `kept` holds the number of the row in each slot of the ring.
+        `tap_kept` holds the number of the row in each slot of the ring.
         """
         t, a, slot, name = (self.writer.fresh(stem) for stem in "task")
-        size = f"room * {self.lanes}"
-        number, ring = self._outer_number(), lane
+        size = f"tap_room * {self.lanes}"
+        number, ring = self.outer_number(), lane
         for d, place in places.items():
             number = f"({number} * in_{d} + {place})"
             ring = f"({ring} * ring_{d} + {place} % ring_{d})"
@@ -284,17 +286,17 @@ class SeparableLines(CpuCore):
         yield f"    {a} = {_clamped('a', t)}"
         yield f"    {slot} = {ring} * ring_a + {a} % ring_a"
         yield f"    {name} = {number} * in_a + {a}"
-        yield f"    if get_i64(kept, {slot}) != {name}:"
+        yield f"    if get_i64(tap_kept, {slot}) != {name}:"
         if self._in_bands():
             yield f"        if {a} <= last_band:"
             yield from indented(self._band(a, ring, name, size), 3)
             yield "            continue"
-        yield f"        put_i64(kept, {slot}, {name})"
+        yield f"        put_i64(tap_kept, {slot}, {name})"
         row = [*self._row({**places, "a": a}), *self._columns(f"ring + {slot} * 4 * {size}")]
         yield from indented(row, 2)
         self.writer.helpers.add("sum_rows_f32_ring")
         source = "ring" if ring == "0" else f"ring + {ring} * ring_a * 4 * {size}"
-        taps = "at_a, in_a, weights_a, count_a, ring_a"
+        taps = "start_a, in_a, weights_a, count_a, ring_a"
         yield f"sum_rows_f32_ring({source}, 0, {size}, {taps}, 0, {size}, {to})"
 
     def _band(self, a: str, ring: str, name: str, size: str) -> Iterator[str]:
@@ -306,20 +308,12 @@ class SeparableLines(CpuCore):
         self.writer.helpers.add(helper)
         yield f"for {k} in range({BAND_ROWS}):"
         yield f"    {slot} = {ring} * ring_a + ({a} + {k}) % ring_a"
-        yield f"    put_i64(kept, {slot}, {name} + {k})"
+        yield f"    put_i64(tap_kept, {slot}, {name} + {k})"
         yield f"    put_i64(lines, {k}, ring + {slot} * 4 * {size})"
         begin = self._base(load.attr, {"a": a}, whole=True)
         row = f"in_{load.attr} + ({begin}) * {dtype.bytes}, stride_a_{load.attr}"
-        taps = "tap_in_1, first_1, weight_1, room, tap_count_1"
+        taps = "tap_in_1, first_1, weight_1, tap_room, tap_count_1"
         yield f"{helper}({row}, {taps}, band, lines)"
-
-    def _outer_number(self) -> str:
-        """The position along all axes that are not interpolated, as one flat number."""
-        number = "0"
-        for axis in self.spec.loop_axes:
-            if axis not in self.axes:
-                number = f"o_{axis}" if number == "0" else f"({number} * n_{axis} + o_{axis})"
-        return number
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -336,7 +330,7 @@ class SeparableLines(CpuCore):
         """Sum the rows along `a` into `to`."""
         load = self._plain_load()
         if load is not None:
-            rows = f"stride_a_{load.attr}, at_a, in_a, weights_a, count_a"
+            rows = f"stride_a_{load.attr}, start_a, in_a, weights_a, count_a"
             yield from self._call_sum_rows(places, rows, to)
             return
         t, a, weight = (self.writer.fresh(stem) for stem in "taw")
@@ -392,7 +386,7 @@ class SeparableLines(CpuCore):
             terms.append(f"lane * {self._stride(slot, self.last + 1)}")
         terms += [f"{place} * stride_{d}_{slot}" for d, place in places.items()]
         if not whole:
-            terms.append(f"begin * {self._stride(slot, self.last)}")
+            terms.append(f"tap_begin * {self._stride(slot, self.last)}")
         return " + ".join(t for t in terms if t != "0")
 
     def _stride(self, slot: int, k: int) -> str:
@@ -422,4 +416,4 @@ class SeparableLines(CpuCore):
 
 def _clamped(d: str, tap: str) -> str:
     """Position of a tap along a dimension, clamped to the border."""
-    return f"min(max(at_{d} + {tap}, 0), in_{d} - 1)"
+    return f"min(max(start_{d} + {tap}, 0), in_{d} - 1)"

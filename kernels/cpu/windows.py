@@ -15,20 +15,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ir import dtypes as dt
 from ..ir.core import Column
-from ..ir.expr import Expr, walk
+from ..ir.expr import Expr
 from ..ir.spec import KernelSpec
 from ..ir.windows import WindowSum, period
 from .cores import Array, CpuCore, indented
 from .native.block_sizes import GROUP
+from .rows import Rows
 
 if TYPE_CHECKING:
     from .render import Writer
 
 LINE = 2 * GROUP  # floats in a cache line; rows of a ring are aligned to cache lines
-# Native functions widen rows of these types to float32; a loop in the kernel does it for others.
-_WIDENED = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.int32, dt.float32, dt.float64)
 
 
 class WindowLines(CpuCore):
@@ -38,7 +36,7 @@ class WindowLines(CpuCore):
         super().__init__(writer)
         core = _core(self.spec)
         self.core = core
-        self.value = core.value
+        self.source = Rows(writer, core)
         self.axes = core.axes
         self.last = len(core.axes) - 1
         self.rows = range(self.last)
@@ -48,6 +46,8 @@ class WindowLines(CpuCore):
         # Two neighbouring lines read nearly the same rows, so we compute them together (400 × 500
         # × 3 bytes: blur with σ = 1 takes 0.52 instead of 0.57 ms, a 7 × 7 filter 0.95 not 1.19).
         self.in_pairs = self.last == 1 and not core.is_scaled
+        if self.source.inner is not None:
+            self.source.inner.row_step = "win_step_0"
 
     @property
     def line_depth(self) -> int:
@@ -153,6 +153,7 @@ class WindowLines(CpuCore):
             yield f"    put_i64(across_{p}, tap, {first} + tap * 4)"
         if core.is_scaled:
             self.writer.imports.add("as_f32")
+        yield from self.source.prepare()
         if core.border == "constant":
             row = "ring_0 + slots * size * 4" if self.is_direct else "raw"
             edges = f"{self.channels}, pitch, origin, begin, end, end, end, 0, outside"
@@ -184,7 +185,7 @@ class WindowLines(CpuCore):
             yield "more = 0"
             yield from self._line()
             return
-        yield f"number = {self._outer_number()} * {self._n(0)} + {self._o(0)}"
+        yield f"number = {self.outer_number()} * {self._n(0)} + {self._o(0)}"
         yield "if number == made:"
         yield "    line = line_1"
         yield "else:"
@@ -201,7 +202,7 @@ class WindowLines(CpuCore):
         spans = {k: (f"before_{k}", f"reach_{k}") for k in self.rows}
         if self.in_pairs:
             spans[0] = "before_0", "reach_0 + more"
-        yield from self._over_rows(self._keep, spans)
+        yield from self._over_rows(self._keep, spans, in_order=self.source.inner is not None)
         yield "to = line if is_straight else turned"
         if self.in_pairs:
             yield "to_1 = line_1 if is_straight else turned + size * 4"
@@ -233,20 +234,29 @@ class WindowLines(CpuCore):
         yield f"    {one}"
 
     def _over_rows(
-        self, body: Callable[[str, str], Iterable[str]], spans: dict[int, tuple[str, str]]
+        self,
+        body: Callable[[str, str], Iterable[str]],
+        spans: dict[int, tuple[str, str]],
+        in_order: bool = False,
     ) -> Iterator[str]:
         """Loops over the rows of a window; `body` gets the slot and the number of the row.
 
         `spans`: per dimension, how far before the position the window begins, and its length.
+        `in_order`: begin with the first row that exists, so that rows ascend.
         """
-        number, slot, missing = self._outer_number(), "0", []
+        number, slot, missing = self.outer_number(), "0", []
         border, by = self.core.border, 0
         places: dict[int, str] = {}
         for k, (before, count) in spans.items():
             t, v, s = (self.writer.fresh(stem) for stem in "tvs")
             yield from indented([f"for {t} in range({count}):"], by)
             by += 1
-            yield from indented(self._place(k, f"at_{k} - {before} + {t}", v, s), by)
+            tap = t
+            if in_order:
+                tap = self.writer.fresh("t")
+                yield from indented([f"{tap} = {t} + max({before} + win_bias_{k} - at_{k}, 0)"], by)
+                yield from indented([f"if {tap} >= {count}:", f"    {tap} -= {count}"], by)
+            yield from indented(self._place(k, f"at_{k} - {before} + {tap}", v, s), by)
             places[k] = s
             own, extent = s, f"win_in_{k}"
             if border == "wrap":
@@ -295,7 +305,7 @@ class WindowLines(CpuCore):
         row = f"ring_0 + {slot} * size * 4" if self.is_direct else "raw"
         base = self.writer.fresh("b")
         yield f"{base} = {row}"
-        yield from self._values(base)
+        yield from self.source.row([self.places[k] for k in self.rows], base)
         where = f"pitch, origin, begin, low, high, end, win_in_{self.last}, outside"
         pad = self._call(f"pad_edges_{self.core.border}")
         yield "if (begin < low) | (high < end):"
@@ -377,92 +387,6 @@ class WindowLines(CpuCore):
     def _call(self, helper: str) -> str:
         self.writer.helpers.add(helper)
         return helper
-
-    def _outer_number(self) -> str:
-        """The flat position along all axes that the window does not span."""
-        number = "0"
-        for axis in self.spec.loop_axes:
-            if axis not in self.axes:
-                number = f"o_{axis}" if number == "0" else f"({number} * n_{axis} + o_{axis})"
-        return number
-
-    # -- the values of a row -------------------------------------------------------------------
-
-    def _values(self, to: str) -> Iterator[str]:
-        """Compute columns `low` to `high` of a row, each channel in its own plane."""
-        at, lanes, slot = f"{to} + (low - origin) * 4", self.channels, self._plain_load()
-        if slot is None:
-            yield from self._each_value(to)
-            return
-        access = self.spec.loads[slot]
-        tail: tuple[int | None, ...] = access.strides[self.spec.rank + self.last :]
-        if tail == ((lanes, 1) if lanes > 1 else (1,)):
-            helper = self._call(f"widen_row_{access.dtype}_{lanes}")
-            source = f"in_{slot} + ({self._offset_of(slot, 'low')}) * {access.dtype.bytes}"
-            yield f"{helper}({source}, high - low, {at}, pitch)"
-        elif tail[:1] == (1,):
-            helper, lane = self._call(f"widen_row_{access.dtype}_1"), self.writer.fresh("c")
-            source = f"in_{slot} + ({self._offset_of(slot, 'low', lane)}) * {access.dtype.bytes}"
-            yield f"for {lane} in range({lanes}):"
-            yield f"    {helper}({source}, high - low, {at} + {lane} * pitch * 4, pitch)"
-        else:
-            yield from self._each_value(to)
-
-    def _each_value(self, to: str) -> Iterator[str]:
-        column = self.writer.fresh("e")
-        yield f"for {column} in range(low, high):"
-        for lane in range(self.channels):
-            lines, value = self._tap(column, str(lane))
-            place = f"{column} - origin + {lane} * pitch"
-            yield from indented([*lines, f"store_f32_7({to}, {place}, {value})"])
-
-    def _plain_load(self) -> int | None:
-        """The slot of the operand if a tap is only a load (or its cast to float32); else None."""
-        e = self.value
-        while e.op == "cast" and e.dtype is dt.float32:
-            e = e.args[0]
-        if e.op != "load" or not self._is_tapped(e.attr):
-            return None
-        slot: int = e.attr
-        access = self.spec.loads[slot]
-        return slot if access.dtype in _WIDENED and not access.guarded else None
-
-    def _is_tapped(self, slot: int) -> bool:
-        return len(self.spec.loads[slot].strides) > self.spec.rank + self.last
-
-    def _tap(self, e: str, lane: str) -> tuple[list[str], str]:
-        """Lines that compute the value of one element, and its name."""
-        lines: list[str] = []
-        for x in walk([self.value]):
-            if x.op == "const":
-                continue
-            text = None
-            if x.op == "load":
-                text = f"load_{x.dtype}(in_{x.attr}, {self._offset_of(x.attr, e, lane)})"
-            elif x.op == "index":
-                text = self._lane_index(x.attr, e, lane)
-            lines.append(self.writer.assign(x, text))
-        return lines, self.writer.ref(self.value)
-
-    def _lane_index(self, slot: int, column: str, lane: str) -> str:
-        """Source of an `index` leaf for the element at `column` and `lane` of the current row."""
-        index, rank = self.spec.indices[slot], self.spec.rank
-        own = [*(self.places[k] for k in self.rows), column, lane]
-        o = "0"
-        if index.axis is not None:
-            o = f"o_{index.axis}" if index.axis < rank else own[index.axis - rank]
-        return f"i32({o})" if index.identity else f"i32(step_{slot} * {o} + offset_{slot})"
-
-    def _offset_of(self, slot: int, column: str, lane: str = "0") -> str:
-        """Source of an operand's offset at `column` and `lane` of the current row."""
-        access, rank = self.spec.loads[slot], self.spec.rank
-        terms = [self.writer.outer_offset(slot, {})]
-        at = [*(self.places[k] for k in self.rows), column, lane]
-        for k, stride in enumerate(access.strides[rank:]):
-            if stride != 0 and at[k] != "0":
-                by = f"in_stride_{slot}_{rank + k}" if stride is None else str(stride)
-                terms.append(f"{at[k]} * {by}")
-        return " + ".join(t for t in terms if t != "0") or "0"
 
 
 def _core(spec: KernelSpec) -> WindowSum:

@@ -4,6 +4,10 @@ A kernel loops over its output and evaluates expressions at each point. Some val
 that: a sum over neighbours, a window, a whole axis. Such a computation is a `Core`, and a kernel
 has room for one. The kernel's expressions read it through the leaf "core".
 
+A core that keeps rows of what it reads may have a core of its own inside, which computes these rows
+one by one: a blur of resized images is one kernel and has no resized image in memory. What the
+outer core reads is then an expression with leaves "core" that stand for the inner one.
+
 A core defines its own columns of the table and one renderer per back-end. Nothing else in the
 spec, the binder or the back-ends knows which cores exist.
 """
@@ -11,7 +15,7 @@ spec, the binder or the back-ends knows which cores exist.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Column = tuple[str | int, ...]
+
+# Axes of a core behind those of the output: up to three dimensions, and its channels. The axes of
+# a core inside of it come after these.
+CORE_AXES = 4
 
 
 @dataclass(frozen=True)
@@ -40,10 +48,31 @@ class Core(ABC):
     # The number of channels computed together, whose axis comes after the dimensions; 0 if the core
     # computes a single number.
     channels: int = 0
+    # Computes rows of what this core reads.
+    inner: Core | None = field(default=None, kw_only=True)
 
     @property
     def lanes(self) -> int:
         return max(self.channels, 1)
+
+    @property
+    def chain(self) -> tuple[Core, ...]:
+        """This core and the one inside of it."""
+        return (self,) if self.inner is None else (self, *self.inner.chain)
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether a core around this one may take rows from it."""
+        return False
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether a core inside of this one may compute the rows that it reads."""
+        return False
+
+    def extent(self, k: int) -> Column:
+        """The column that holds the extent of what it reads along dimension `k`."""
+        raise NotImplementedError(f"{type(self).__name__} takes no rows")
 
     @abstractmethod
     def columns(self) -> dict[Column, str]:

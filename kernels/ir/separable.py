@@ -32,6 +32,10 @@ TAP_OPERATIONS = 16
 class SeparableSum(Core):
     """Weighted sums over taps; see the module docstring."""
 
+    @property
+    def gives_rows(self) -> bool:
+        return len(self.axes) == 2
+
     def columns(self) -> dict[Column, str]:
         return {
             (f"tap_{what}", k): _READ.get(what, "i32")

@@ -7,11 +7,11 @@ size, batch size or argument value never changes the spec, and never causes comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, product
 
-from .core import Column, Core
+from .core import CORE_AXES, Column, Core
 from .dtypes import DType
 from .expr import Expr, const, rewrite, walk
 from .rewrites import fold
@@ -25,6 +25,9 @@ class Access:
     strides: tuple[int | None, ...]
     guarded: bool = False  # read only where a window allows it
     likely: tuple[int | None, ...] = ()  # the strides if no axis is mirrored or has steps
+    # (slot, elements): the operand is that of another slot, so many elements later, such as another
+    # channel of the same pixels. If all channels have the same base, LLVM loads whole pixels.
+    twin: tuple[int, int] | None = None
 
     @property
     def is_scalar(self) -> bool:
@@ -62,6 +65,24 @@ class KernelSpec:
         """The ops in readable form; an op that consists of several nodes is named once."""
         return " → ".join(op for op, _ in groupby(self.ops))
 
+    @property
+    def cores(self) -> tuple[Core, ...]:
+        """The core, and the one inside of it."""
+        return () if self.core is None else self.core.chain
+
+    @cached_property
+    def of_inner(self) -> KernelSpec:
+        """The kernel as the core inside of its core sees it.
+
+        It loops over the dimensions of the outer core, in place of the axes that these follow.
+        """
+        core = self.core
+        assert core is not None and core.inner is not None
+        own = [1 if a in core.axes else n for a, n in enumerate(self.extents)]
+        dims: list[int | None] = [None] * len(core.axes)
+        more = [1] * (CORE_AXES - len(dims))
+        return replace(self, extents=(*own, *dims, *more), core=core.inner)
+
     @cached_property
     def loop_axes(self) -> tuple[int, ...]:
         """Axes that become loops, outermost first; axes that the core follows are innermost."""
@@ -96,8 +117,8 @@ class KernelSpec:
         for i, ix in enumerate(self.indices):
             if not ix.identity:
                 names += [("step", i), ("offset", i)]
-        if self.core:
-            names += self.core.columns()
+        for core in self.cores:
+            names += core.columns()
         return {name: k for k, name in enumerate(names)}
 
     def at_point(self, point: dict[int, int]) -> tuple[Expr, ...]:

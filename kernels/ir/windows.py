@@ -50,6 +50,13 @@ class WindowSum(Core):
     parts: int = 1  # separable sums that are added up; 0: one window spans all dimensions
     is_scaled: bool = False  # whether each part has a factor
 
+    @property
+    def takes_rows(self) -> bool:
+        return len(self.axes) == 2
+
+    def extent(self, k: int) -> Column:
+        return "win_in", k
+
     def columns(self) -> dict[Column, str]:
         dims, parts = range(len(self.axes)), range(max(self.parts, 1))
         found: dict[Column, str] = {}

@@ -223,9 +223,8 @@ def _operations(spec: KernelSpec, table: Array) -> int:
     """Arithmetic of a launch: the expressions and the core's operations at every point."""
     points = table[:, [spec.columns["n", a] for a in spec.loop_axes]].prod(axis=1)
     each = cost(*(value for at in spec.static_points for value in spec.at_point(at)))
-    if spec.core is None:
-        return int(points.sum()) * each
-    return int((points * (each + spec.core.operations(spec, table))).sum())
+    of_cores = sum(core.operations(spec, table) for core in spec.cores)
+    return int((points * (each + of_cores)).sum())
 
 
 def _widths(accesses: dict[int, int]) -> str:

@@ -54,11 +54,8 @@ class RunningMax(Kind):
         for name, number in (("step", step), ("at", at), ("length", binder.nodes[position].params)):
             rows[:, spec.columns[f"run_{name}",]] = number
 
-    def region(self, binder, root, position, terms, k):
-        step, at = binder.numbers(terms[0])
-        n = 1 if terms[0][0] is None else root.shapes.rows[:, terms[0][0]]
-        ends = at, at + step * (n - 1)
-        return np.minimum(*ends) - binder.nodes[position].params + 1, np.maximum(*ends)
+    def region(self, node, k, low, high):
+        return low - node.params + 1, high
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types
@@ -33,6 +34,12 @@ _get_f32, _put_f32 = prims.get_f32, prims.put_f32  # type: ignore[attr-defined]
 
 # The tap loop keeps this many vectors of eight sums in registers.
 _VECTORS = 8
+# Sums of two lines are as wide as the CPU's registers, four vectors for each line. With 16 floats
+# instead of 8, nine taps of 700 elements take 0.166 instead of 0.203 ns for each eight products
+# (Zen 4). Sums along a row are bound by loads that straddle cache lines, whatever their width.
+_WIDE = 2 * GROUP if llvm.get_host_cpu_features().get("avx512f", False) else GROUP
+_WIDE_FLOATS = ir.VectorType(F32, _WIDE)
+_PAIRS = 4
 
 
 def _make_add_taps(is_fused: bool) -> Any:
@@ -118,26 +125,27 @@ def _make_add_pairs(is_fused: bool) -> Any:
         second: Any,
     ) -> Any:
         """Two weighted sums of n elements: of `count` rows, and of `count` rows that begin `by`
-        later in the list. Rows that both need are read once. n must be at least 8."""
+        later in the list. Rows that both need are read once. n must be at least `_WIDE`."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, weights, count, by, n, *outs = args
             rows = builder.inttoptr(rows, I64.as_pointer())
             weights = builder.inttoptr(weights, F32.as_pointer())
             outs = [builder.inttoptr(x, F32.as_pointer()) for x in outs]
-            zero = ir.Constant(FLOATS, [-0.0] * GROUP)
+            zero = ir.Constant(_WIDE_FLOATS, [-0.0] * _WIDE)
 
             def add(place: Any, weight: Any, value: Any) -> None:
                 total = builder.load(place)
                 if is_fused:
-                    total = builder.call(fma(builder, FLOATS), [weight, value, total])
+                    total = builder.call(fma(builder, _WIDE_FLOATS), [weight, value, total])
                 else:
                     total = builder.fadd(total, builder.fmul(weight, value))
                 builder.store(total, place)
 
             def block(at: Any, vectors: int) -> None:
                 held = [
-                    [cgutils.alloca_once(builder, FLOATS) for _ in range(vectors)] for _ in outs
+                    [cgutils.alloca_once(builder, _WIDE_FLOATS) for _ in range(vectors)]
+                    for _ in outs
                 ]
                 for place in (*held[0], *held[1]):
                     builder.store(zero, place)
@@ -149,12 +157,12 @@ def _make_add_pairs(is_fused: bool) -> Any:
                         row = builder.gep(builder.inttoptr(address, F32.as_pointer()), [at])
                         own = [tap, builder.sub(tap, by)]
                         factors = {
-                            k: splat(builder, builder.load(builder.gep(weights, [own[k]])), GROUP)
+                            k: splat(builder, builder.load(builder.gep(weights, [own[k]])), _WIDE)
                             for k in sums
                         }
                         for v in range(vectors):
-                            place = builder.gep(row, [I64(v * GROUP)])
-                            value = load_vector(builder, place, FLOATS)
+                            place = builder.gep(row, [I64(v * _WIDE)])
+                            value = load_vector(builder, place, _WIDE_FLOATS)
                             for k in sums:
                                 add(held[k][v], factors[k], value)
 
@@ -163,19 +171,19 @@ def _make_add_pairs(is_fused: bool) -> Any:
                 taps(count, builder.add(count, by), (1,))
                 for out, places in zip(outs, held, strict=True):
                     for v, place in enumerate(places):
-                        to = builder.gep(out, [builder.add(at, I64(v * GROUP))])
-                        to = builder.bitcast(to, FLOATS.as_pointer())
+                        to = builder.gep(out, [builder.add(at, I64(v * _WIDE))])
+                        to = builder.bitcast(to, _WIDE_FLOATS.as_pointer())
                         builder.store(builder.load(place), to).align = 4
 
             def blocks(vectors: int) -> None:
-                whole_blocks(builder, n, vectors * GROUP, lambda at: block(at, vectors))
+                whole_blocks(builder, n, vectors * _WIDE, lambda at: block(at, vectors))
 
-            few = builder.icmp_signed("<", n, I64(_VECTORS // 2 * GROUP))
+            few = builder.icmp_signed("<", n, I64(_PAIRS * _WIDE))
             with builder.if_else(few) as (if_few, if_many):
                 with if_few:
                     blocks(1)
                 with if_many:
-                    blocks(_VECTORS // 2)
+                    blocks(_PAIRS)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 7), codegen
@@ -188,7 +196,7 @@ def sum_pair(is_fused: bool) -> Any:
     add_pairs = _make_add_pairs(is_fused)
 
     def sum_pair(rows, weights, count, by, n, first, second):  # type: ignore[no-untyped-def]
-        add_pairs(rows, weights, count, by, max(n, GROUP), first, second)
+        add_pairs(rows, weights, count, by, max(n, _WIDE), first, second)
 
     return sum_pair
 
