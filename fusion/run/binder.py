@@ -227,24 +227,26 @@ class Binder:
         node, storage = self.nodes[position], self.values[position]
         assert storage is not None
         shapes, given = node.shapes, storage.strides
+
+        def stride(d: int) -> Any:
+            return shapes.stride(d) if given is None else given[:, d]
+
         first: Number = 0
-        reach: Number = 0
         by_axis: dict[int, Number] = {}
         for d, term in enumerate(terms):
             step, offset = self.numbers(term)
             axis = term[0]
-            stride: Any = shapes.stride(d) if given is None else given[:, d]
-            reach = reach + abs(stride) * shapes.along(d)
             if axis is not None and (f"{kind}_stride", k, axis) in place:
-                by_axis[axis] = by_axis.get(axis, 0) + stride * step
+                by_axis[axis] = by_axis.get(axis, 0) + stride(d) * step
             if not (isinstance(offset, int) and offset == 0):
-                first = first + stride * offset
-        for axis, stride in by_axis.items():
-            rows[:, place[f"{kind}_stride", k, axis]] = stride
+                first = first + stride(d) * offset
+        for axis, number in by_axis.items():
+            rows[:, place[f"{kind}_stride", k, axis]] = number
             if kind == "in":
-                self.strides[k, axis] = stride
+                self.strides[k, axis] = number
         if (f"{kind}_reach", k) in place:
-            rows[:, place[f"{kind}_reach", k]] = reach
+            extents = [abs(stride(d)) * shapes.along(d) for d in range(node.rank)]
+            rows[:, place[f"{kind}_reach", k]] = sum(extents)
         addresses = storage.addresses
         if guarded:
             rows[:, place[kind, k]] = addresses

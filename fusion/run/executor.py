@@ -165,8 +165,11 @@ class Executor:
         """Compute those of these nodes that are still pending; errors stay with the nodes."""
         with self._running:
             roots = live_sinks(nodes)
-            if roots:
-                self._run(roots)
+            picks = [r for r in roots if _picks(r)]
+            # One by one: a plan must not depend on how many samples the user looks at.
+            for some in (*([pick] for pick in picks), [r for r in roots if r not in picks]):
+                if some:
+                    self._run(some)
 
     def _run(self, roots: list[Node]) -> None:
         try:

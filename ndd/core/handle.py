@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..fusion.graph.build import copy, transfer
 from ..fusion.graph.node import Node
 from ..fusion.graph.sites import Site
+from ..fusion.graph.storage import Storage
 from ..fusion.run.executor import Executor
 from ..kernels.gpu.env import require_gpu
 from ..kernels.ir.dtypes import DType
@@ -126,7 +127,14 @@ def hand_out(node: Node) -> None:
     memory = node.stored
     if memory.readonly or memory.external or memory.owner is None:
         return
-    memory.owner.handed_out = True  # first, because another thread may be making a call
+    # Views must be made before, because those of external memory are copies.
+    _settle(memory)
+    memory.owner.handed_out = True
+    _settle(memory)  # another thread may have made a call meanwhile
+
+
+def _settle(memory: Storage) -> None:
+    """Compute everything pending that reads some memory."""
     by_context: dict[Any, list[Node]] = {}
     for reader in readers(_waiting.pending(), memory):
         by_context.setdefault(reader.result.context, []).append(reader)
@@ -214,6 +222,8 @@ class Handle(Operators):
 
     def to_device(self: Self, device: Any, force_copy: bool = False) -> Self:
         """The value on another device; the handle itself if it is there, unless `force_copy`."""
+        if device is _CPU and self._node.device is None and not force_copy:
+            return self
         return made("to_device", (self,), (device, force_copy), _moved)  # type: ignore[no-any-return]
 
     def cpu(self: Self) -> Self:

@@ -252,6 +252,11 @@ def test_results_do_not_depend_on_what_was_cached_before() -> None:
 # Containers that functions add to and that are not caches, with the reason. All others must be a
 # Memo. Thread-local containers count, too: they live as long as the thread.
 REGISTRIES = {
+    ("kernels/common/background.py", "_finals"): "what to do at exit, once per module",
+    ("kernels/common/forks.py", "_foreign"): "locks of other packages, one per module",
+    ("kernels/common/forks.py", "_renewals"): "what a child makes anew, once per module",
+    ("kernels/common/forks.py", "_taken"): "for the time of a fork",
+    ("ndd/codecs/image/isolated/decoder_process.py", "_running"): "decoder processes that live",
     ("kernels/common/memo.py", "_clearing"): "the owner's own list of all caches",
     ("kernels/common/threads.py", "_local.inside"): "which crews a thread works in now",
     ("kernels/cpu/decode_loop/decoder.py", "_own.decoders"): "a thread's two decoders",
@@ -264,11 +269,7 @@ REGISTRIES = {
     ("ndd/loop/ahead.py", "_Thread.idle"): "threads that wait for work",
     ("ndd/ops/images/image_decoders.py", "errors"): "the user's list of bad files, each once",
     ("ndd/runtime/context.py", "_default_streams"): "the user's choice for each GPU",
-    ("ndd/runtime/context.py", "_local.contexts"): "those that a thread has entered",
-    ("ndd/runtime/context.py", "_local.modes"): "those that a thread has entered",
     ("ndd/runtime/context.py", "_local.streams.chosen"): "a thread's choice for each GPU",
-    ("ndd/runtime/device.py", "_local.previous_ids"): "of devices that a thread has entered",
-    ("ndd/runtime/device.py", "_local.stack"): "devices that a thread has entered",
     ("ndd/runtime/gpu_runtimes.py", "_runtimes"): "each owns what a stream still works on",
 }
 # Functions whose keys contain an `id`, with the reason why the object lives as long as the key.

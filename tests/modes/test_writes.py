@@ -85,6 +85,18 @@ def test_samples_joined_without_a_copy(mode: str) -> None:
     np.testing.assert_array_equal(np.asarray(ndd.as_tensor(after)), START * 2)
 
 
+def test_views_share_memory_in_every_mode(mode: str) -> None:
+    x = ndd.batch(START) + 0
+    picked, renamed = x.tensors[1], ndd.reshape(x, shape=[3, 1])
+    x.tensors[1].torch().zero_()
+    x.tensors[2].torch().fill_(7)
+    assert np.asarray(picked).tolist() == [0, 0, 0]
+    assert [np.asarray(t).ravel().tolist() for t in renamed.tensors] == [
+        [0, 1, 2], [0, 0, 0], [7, 7, 7], [9, 10, 11]
+    ]  # fmt: skip
+    assert picked.cpu() is picked
+
+
 def test_a_copy_leaves_the_value_alone(mode: str) -> None:
     x = ndd.tensor(START)
     x.torch(copy=True).zero_()
