@@ -22,8 +22,8 @@ class Shapes:
     """Shapes of all samples as one int64 array [samples, rank]; derived values are cached."""
 
     __slots__ = (
-        "_bound", "_extents", "_facts", "_kept", "_packed", "_strides", "_tuples", "_uniform",
-        "_volumes", "count", "rank", "rows", "runs",
+        "_bound", "_by_axis", "_extents", "_facts", "_kept", "_packed", "_strides", "_tuples",
+        "_uniform", "_volumes", "count", "rank", "rows", "runs",
     )  # fmt: skip
 
     def __init__(self, rows: Array, runs: Array | None = None) -> None:
@@ -40,6 +40,7 @@ class Shapes:
         self._volumes: Array | None = None
         self._bound = 0  # no volume is larger, once they are known
         self._strides: Array | None = None
+        self._by_axis: list[Number] | None = None  # strides
 
     @staticmethod
     def of(shapes: Sequence[Sequence[int]], rank: int) -> Shapes:
@@ -119,7 +120,12 @@ class Shapes:
 
     def stride(self, axis: int) -> Number:
         """The element stride of an axis of contiguous samples."""
-        return math.prod(self.along(d) for d in range(axis + 1, self.rank))
+        if self._by_axis is None:
+            found: list[Number] = [1] * self.rank
+            for d in range(self.rank - 2, -1, -1):
+                found[d] = found[d + 1] * self.along(d + 1)
+            self._by_axis = found
+        return self._by_axis[axis]
 
     def keeping(self, axes: tuple[int, ...]) -> Shapes:
         """Shapes with only these axes."""

@@ -61,8 +61,11 @@ class Buffer:
         return {"shape": (self.nbytes,), "typestr": "|u1", "data": data, "version": 3}
 
     def __del__(self) -> None:
-        if hasattr(self, "_block"):  # an interrupt may come before `__init__` has begun
-            self._pool.give_back(self._block)
+        try:
+            block = self._block
+        except AttributeError:  # an interrupt came before `__init__` had begun
+            return
+        self._pool.give_back(block)
 
 
 class Pool:

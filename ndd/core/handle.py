@@ -86,6 +86,8 @@ def _check_inputs(node: Node, context: EvalContext) -> bool:
     reads_external = False
     stack = [*node.inputs]
     for n in stack:
+        if n.op == "const":
+            continue  # is in memory, and nobody can write to it
         result = n.result
         storage, owner = result.storage, result.context
         if storage is not None:
