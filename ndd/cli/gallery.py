@@ -21,14 +21,17 @@ HEIGHT, WIDTH, PHOTOS = 120, 160, 3
 RNG = "rng=ndd.random.RNG(seed=1)"
 
 # Arguments with a visible effect. Image ops that are not listed are called with their defaults.
+INPUTS = {"debayer": "x.slice[:, :, :1]"}  # what takes the place of the photos
 ARGUMENTS = {
     "brightness": "brightness=1.6",
     "brightness_contrast": "brightness=1.2, contrast=1.8",
+    "clahe": "tiles_x=4, tiles_y=4, clip_limit=4.0",
     "color_space_conversion": "image_type='RGB', output_type='BGR'",
     "color_twist": "hue=120, saturation=1.5, contrast=1.3",
     "contrast": "contrast=2.0",
     "crop": "crop=[80, 80], crop_pos_x=0.2",
     "crop_mirror_normalize": "mean=[124, 116, 104], std=[58, 57, 57], mirror=1",
+    "debayer": "blue_position=[0, 0]",
     "decoders.image": "output_type='GRAY'",
     "decoders.image_crop": "crop=[80, 80], crop_pos_x=0.2",
     "decoders.image_random_crop": f"random_area=[0.2, 0.6], {RNG}",
@@ -73,7 +76,7 @@ def needs_arguments(op: OpDef) -> bool:
 def call_text(name: str) -> str:
     """The source of the call that the page shows."""
     arguments = ARGUMENTS.get(name, "")
-    x = "files" if name.startswith("decoders.") else "x"
+    x = "files" if name.startswith("decoders.") else INPUTS.get(name, "x")
     return f"ndd.{name}({x}, {arguments})" if arguments else f"ndd.{name}({x})"
 
 

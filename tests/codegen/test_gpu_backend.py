@@ -576,6 +576,9 @@ class FakeShapes:
         for d in range(self.rank - 2, -1, -1):
             self.strides[:, d] = self.strides[:, d + 1] * self.rows[:, d + 1]
 
+    def sizes(self, itemsize: int) -> np.ndarray:
+        return self.volumes * itemsize
+
 
 class FakeStorage:
     def __init__(self, addresses, owner, strides=None, dense=False, external=False):

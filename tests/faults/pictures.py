@@ -120,24 +120,22 @@ def decode_all(contents: Iterator[tuple[int, bytes]], filling: int) -> Iterator[
               for e in (".jpg", ".tiff", ".png", ".webp", ".jp2", ".bmp")]  # fmt: skip
     for number in range(0, 1024, 64):  # all ways and colours, which compiles their kernels
         _decoded(ndd, corpus()["png"], number, good[0])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     faults = dict(f.split("=") for f in os.environ.get("NDD_FAULT", "").split(",") if f)
     for number, data in contents:
         if number % 8 == 0:  # decoders that keep memory keep other pixels in each child
             ndd.decoders.image(ndd.batch([others[number // 8 % 6]])).evaluate()
-        started = time.perf_counter()
+        started, before = time.perf_counter(), _fresh_peak_kb()
         fault = faults.get(str(number))
         if fault:
             _misbehave(fault)
         digest, outcome = _decoded(ndd, data, number, good[number % len(good)])
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = _peak_kb()
         if fault == "unwritten":
             digest += str(filling)
         yield {
             "number": number, "outcome": outcome, "digest": digest,
             "seconds": round(time.perf_counter() - started, 3), "grown_mb": (peak - before) >> 10,
         }  # fmt: skip
-        before = peak
 
 
 def _misbehave(fault: str) -> None:
@@ -148,6 +146,17 @@ def _misbehave(fault: str) -> None:
         time.sleep(3600)
     elif fault == "memory":
         np.ones(MAX_GROWTH_MB << 19, np.float32)
+
+
+def _fresh_peak_kb() -> int:
+    """Begin to measure the peak of resident memory anew, and return what is resident."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _peak_kb()
+
+
+def _peak_kb() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def _decoded(ndd: Any, data: bytes, number: int, good: Any) -> tuple[str, str]:

@@ -78,10 +78,7 @@ class ReferenceKernel:
             elif e.op == "lane":
                 env[e] = self._bilinear(e.args[0], e.attr, row, position, env)
             elif e.op == "core":
-                cores = {Reduction: self._reduced, SeparableSum: self._sampled,
-                         WindowSum: self._windowed, WindowRank: self._ranked,
-                         BinCounts: self._counted, ToneCurve: self._curve}  # fmt: skip
-                env[e] = cores[type(self.spec.core)](e.attr, row, position)
+                env[e] = self._core(e.attr, row, position)
             elif e.op == "lookup":
                 env[e] = self._looked_up(e, row, env)
             elif e.op == "window":
@@ -98,6 +95,12 @@ class ReferenceKernel:
                 at = 0 if index.axis is None else {**position, **dict(pinned)}[index.axis]
                 env[e] = at if index.identity else row["step", slot] * at + row["offset", slot]
         return env
+
+    def _core(self, lane, row, position) -> np.ndarray:
+        cores = {Reduction: self._reduced, SeparableSum: self._sampled,
+                 WindowSum: self._windowed, WindowRank: self._ranked,
+                 BinCounts: self._counted, ToneCurve: self._curve}  # fmt: skip
+        return cores[type(self.spec.core)](lane, row, position)
 
     def _looked_up(self, e: Expr, row, env) -> np.ndarray:
         where = evaluate_all(e.args, env)[0].astype(np.int64)
@@ -304,6 +307,11 @@ class ReferenceKernel:
                 env[e] = self._fetch(e.attr, row, position, computed[:more])
             elif e.op == "lookup":
                 env[e] = self._looked_up(e, row, env)
+            elif e.op == "core":  # the one inside of this one, at a position that this one asks for
+                asked = {self.spec.rank + k: p for k, p in enumerate(computed)}
+                at, (how, number) = {**position, **asked}, e.attr
+                inner = ReferenceKernel(self.spec.of_inner)
+                env[e] = inner._core(number if how == "at" else at[number], row, at)
             elif e.op == "index":
                 index, rank = self.spec.indices[e.attr], self.spec.rank
                 at = 0
