@@ -53,6 +53,7 @@ def fresh(monkeypatch, tmp_path) -> None:
 
     forget_plans(monkeypatch)
     monkeypatch.setattr(runtime, "_kernels", {})
+    runtime.kernel_file.cache_clear()  # it renders here, not in the thread that compiles
     monkeypatch.setenv("NDD_CACHE_DIR", str(tmp_path))
 
 
