@@ -67,12 +67,14 @@ def _images(
 def programs() -> dict[str, str]:
     """Source of all workloads."""
     files = photos.photos()
+    # A sample is a whole epoch. Else samples would begin with batches made in advance or without,
+    # in turns, and so would the turns of the two sides: always the same side would seem slower.
     found = {
         "decode + .torch() of crops, batch 64": _LOOP.format(
-            files=files, batch=64, batches=4, body="x = ndd.crop(x, crop=[224, 224])"
+            files=files, batch=64, batches=len(files) // 64, body="x = ndd.crop(x, crop=[224, 224])"
         ),
     }
-    for batch, batches in ((64, 6), (8, 40)):
+    for batch, batches in ((64, len(files) // 64), (8, len(files) // 8)):
         for name, body in (("eval", _EVAL), ("train", _TRAIN.format(batch=batch))):
             found[f"{name}, 2 threads, batch {batch}"] = _LOOP.format(
                 files=files, batch=batch, batches=batches, body=body

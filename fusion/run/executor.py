@@ -152,10 +152,12 @@ class Executor:
     # -- flushing ------------------------------------------------------------------------------
 
     def _flush(self, wanted: Node | None) -> None:
-        # Two steps, each atomic, because other threads keep adding to the list.
-        pending = self._pending[:]
-        del self._pending[: len(pending)]
-        roots = live_sinks(pending) if pending else []
+        roots: list[Node] = []
+        if self._pending:
+            # Two steps, each atomic, because other threads keep adding to the list.
+            pending = self._pending[:]
+            del self._pending[: len(pending)]
+            roots = live_sinks(pending)
         if wanted is not None and wanted not in roots:
             roots.append(wanted)
         if roots:

@@ -60,7 +60,7 @@ def finish_call(nodes: Sequence[Node], site: Site) -> None:
     """
     mode = current_mode()
     context = current_context()
-    executor = executor_of(context)
+    executor = context._executor or executor_of(context)
     reads_external = False
     for node in nodes:
         reads_external = _check_inputs(node, context) or reads_external
