@@ -1,7 +1,8 @@
 # make demo   fresh clone → fused job, throughput, before/after picture
 # make test   fresh clone → whole test suite
 # make docs   fresh clone → documentation in site/, with a picture of every image op
-# Overridable: PYTHON, VENV, JOBS, PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS; e.g. make test PYTEST_ARGS='-m "not slow"'
+# make fuzz   MINUTES of damaged files, random calls and programs, interrupts, forks, kills; see docs/reliability.md
+# Overridable: PYTHON, VENV, JOBS, PYTEST_ARGS, DEMO_ARGS, BENCH_ARGS, MINUTES, FUZZ_ARGS; e.g. make test PYTEST_ARGS='-m "not slow"'
 
 PYTHON      ?= python3
 VENV        ?= .venv
@@ -9,15 +10,17 @@ JOBS        ?= 2
 PYTEST_ARGS ?=
 DEMO_ARGS   ?=
 BENCH_ARGS  ?=
+MINUTES     ?= 3
+FUZZ_ARGS   ?=
 
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint docs format bench clean
+.PHONY: help venv demo test fuzz lint docs format bench clean
 
 help:
-	@echo "make demo | test | lint | docs | format | bench | venv | clean"
+	@echo "make demo | test | fuzz | lint | docs | format | bench | venv | clean"
 
 # A stamp per set of extras: nothing is installed twice, and a change of pyproject.toml installs again.
 # An environment that could not be completed has no stamp, so the next call tries again.
@@ -45,6 +48,10 @@ demo: $(VENV)/.core
 # Workers start with neighbouring tests, which share kernels; whoever has finished takes from the others.
 test: $(VENV)/.test
 	$(PY) -m pytest -q -n $(JOBS) --dist=worksteal $(PYTEST_ARGS)
+
+# Fresh seeds each time, after all failures of the past (tests/faults/past).
+fuzz: $(VENV)/.test
+	$(PY) -m tests.faults.fuzz --minutes $(MINUTES) --jobs $(JOBS) $(FUZZ_ARGS)
 
 lint: $(VENV)/.test
 	$(PY) -m ruff check .

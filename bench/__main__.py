@@ -18,11 +18,14 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")
 from docs import bench as table
 
 from . import (
+    boxes,
     calls,
+    codecs,
     constants,
     debayer,
     harness,
     histograms,
+    isolate,
     loops,
     morphology,
     neighbourhoods,
@@ -32,6 +35,7 @@ from . import (
     report,
     resample,
     soak,
+    sound,
     tabulate,
 )
 from .harness import Row
@@ -51,11 +55,15 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "pointwise": lambda settings: pointwise.main(settings.rounds),
     "resample": lambda settings: resample.main(settings.rounds),
     "histograms": lambda settings: histograms.main(settings.rounds),
+    "pictures": lambda settings: codecs.main(settings.rounds),
     "morphology": lambda settings: morphology.main(settings.rounds),
     "debayer": lambda settings: debayer.main(settings.rounds),
+    "boxes": lambda settings: boxes.main(settings.rounds),
     "reductions": lambda settings: reductions.main(settings.rounds),
     "neighbourhoods": lambda settings: neighbourhoods.main(settings.rounds),
+    "sound": lambda settings: sound.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
+    "isolate": lambda settings: isolate.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")
 TUNING = {"constants": constants.main, "tabulate": tabulate.main}

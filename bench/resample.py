@@ -36,18 +36,23 @@ def photos(count: int = COUNT) -> list[np.ndarray]:
     return result
 
 
-def libraries() -> dict[str, tuple[Any, Any]]:
-    """Our library and the oracle, each with a context of one thread."""
-    found = {"ndd": (ndd, ndd.EvalContext(num_threads=1))}
+def libraries(threads: int = 1) -> dict[str, tuple[Any, Any]]:
+    """Our library and the oracle, each with a context of so many threads."""
+    found = {"ndd": (ndd, ndd.EvalContext(num_threads=threads))}
     dali = optional("nvidia.dali.experimental.dynamic")
     if dali is not None:
-        found["oracle"] = (dali, dali.EvalContext(num_threads=1))
+        found["oracle"] = (dali, dali.EvalContext(num_threads=threads))
     return found
 
 
-def both(images: list[np.ndarray], program: Callable[[Any, Any], Any]) -> Runs:
+def both(
+    images: list[np.ndarray],
+    program: Callable[[Any, Any], Any],
+    layout: str = "HWC",
+    threads: int = 1,
+) -> Runs:
     def run(lib: Any, context: Any) -> Callable[[], object]:
-        batch = lib.batch(images, layout="HWC")
+        batch = lib.batch(images, layout=layout)
 
         def once() -> object:
             with context:
@@ -55,7 +60,7 @@ def both(images: list[np.ndarray], program: Callable[[Any, Any], Any]) -> Runs:
 
         return once
 
-    return {name: run(*library) for name, library in libraries().items()}
+    return {name: run(*library) for name, library in libraries(threads).items()}
 
 
 def resize_normalise(rounds: int) -> list[Row]:

@@ -1,4 +1,4 @@
-"""`python -m docs.bench`: write the table of bench/results.csv into the README."""
+"""`python -m docs.bench`: write tables of bench/results.csv into the README and performance.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, README = ROOT / "bench" / "results.csv", ROOT / "README.md"
+OPS_PAGE = ROOT / "docs" / "performance.md"  # has the table of single ops
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 ORACLES = ("oracle dynamic", "oracle")
 # A user would not compare with these: a lower bound, a part of the work, other modes of ndd.
@@ -15,6 +16,11 @@ NOT_PEERS = ("copy", "decode only", "ndd")
 TITLES = {"one op call": "one op call on 8 images of 4×4×3"}
 NOT_SHOWN = ("batch ", "images ", "threads", "time ", "stall", "peak memory")
 FIRST = "ResNet-50"
+# Workloads of single ops, which would fill the README: by the first word of their names.
+OPS = frozenset(
+    "gaussian_blur filter dilate erode median_blur equalize clahe debayer sum mean mean_square rms "
+    "min max variance std_dev normalize x".split()
+)
 
 Rows = dict[str, dict[str, str]]  # name of a contestant → its line of the file
 
@@ -78,9 +84,16 @@ def factor(ours: dict[str, str], other: dict[str, str] | None) -> str:
     return "" if other is None else f"{seconds(other) / seconds(ours):.2g}×"
 
 
-def block() -> str:
-    """The table and the notes below it."""
-    workloads = newest()
+def is_op(workload: str) -> bool:
+    """Whether a workload measures a single op."""
+    return re.split(r"[ ,]", workload)[0] in OPS
+
+
+def block(of_ops: bool = False) -> str:
+    """The table of programs, or that of single ops, and the notes below it."""
+    workloads = {w: rows for w, rows in newest().items() if is_op(w) == of_ops}
+    if of_ops:
+        return table(workloads)
     machines = sorted({r["machine"] for rows in workloads.values() for r in rows.values()})
     return (
         f"{table(workloads)}\n\n"
@@ -94,12 +107,22 @@ def block() -> str:
 
 def rendered(text: str) -> str:
     """The text of the README with an updated table."""
-    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{block()}\n{END}", text, flags=re.DOTALL)
+    return _replaced(text, block())
+
+
+def rendered_ops(text: str) -> str:
+    """The text of the page about performance with an updated table."""
+    return _replaced(text, block(of_ops=True))
+
+
+def _replaced(text: str, content: str) -> str:
+    return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{content}\n{END}", text, flags=re.DOTALL)
 
 
 def renew() -> None:
-    """Write the table of the newest measurements into the README."""
+    """Write the tables of the newest measurements into the README and the page of performance."""
     README.write_text(rendered(README.read_text()))
+    OPS_PAGE.write_text(rendered_ops(OPS_PAGE.read_text()))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,10 @@ from ndd.core.schema import OPS, REQUIRED, OpDef, Param, type_text  # noqa: E402
 
 # Families in the order of the pages: title, and modules of ndd/ops.
 FAMILIES = {
-    "decoding": ("Decoding", "images.image_decoders"),
+    "decoding": (
+        "Decoding",
+        "images.image_decoders images.inflate audio.audio_decoder",
+    ),
     "resampling": (
         "Resize, warp, displace",
         "resample.resize resample.warp resample.perspective resample.displace random.crop",
@@ -39,13 +42,26 @@ FAMILIES = {
     "reductions": ("Reductions", "reduce.axis_reductions reduce.normalize"),
     "colour": (
         "Colour, masks, tables",
-        "pointwise.color pointwise.masks histograms.equalize histograms.clahe",
+        "pointwise.color pointwise.masks histograms.equalize histograms.clahe "
+        "images.jpeg_distortion images.dump",
+    ),
+    "sound": (
+        "Sound",
+        "audio.spectra audio.mel audio.levels audio.resampling audio.silence",
     ),
     "random": ("Random numbers and noise", "random.draws random.noises"),
-    "boxes": ("Boxes and transforms", "boxes.bounding_boxes boxes.affine_matrices"),
+    "boxes": (
+        "Boxes and transforms",
+        "boxes.bounding_boxes boxes.box_crop boxes.encoder boxes.affine_matrices",
+    ),
+    "segmentation": (
+        "Label maps and polygons",
+        "segmentation.object_box segmentation.mask_pixel segmentation.polygons",
+    ),
+    "sequences": ("Sequences", "shape.sequence_axis images.optical_flow"),
     "shapes": (
         "Types, shapes, creation",
-        "pointwise.conversion shape.creation shape.reshape shape.sequence_axis",
+        "pointwise.conversion shape.creation shape.reshape",
     ),
 }
 KINDS = {
@@ -215,6 +231,7 @@ def other_names() -> str:
     """The page of public classes and functions that are not ops, with their docstrings."""
     parts = ["# Other names", "Public names that are not ops, with their docstrings."]
     for prefix, module in (("", ndd), ("math.", ndd.math), ("readers.", ndd.readers),
+                           ("tfrecord.", ndd.tfrecord),
                            ("checkpoint.", ndd.checkpoint), ("random.", ndd.random),
                            ("decoders.", ndd.decoders), ("io.file.", ndd.io.file)):  # fmt: skip
         for name in sorted(module.__all__):

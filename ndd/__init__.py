@@ -16,6 +16,8 @@ from . import (
     random,
     readers,
     reductions,
+    segmentation,
+    tfrecord,
     transforms,
     types,
 )
@@ -45,7 +47,14 @@ from .kernels.ir.dtypes import (
     uint64,
 )
 from .kernels.ir.dtypes import bool_ as bool
+from .ops.audio.levels import preemphasis_filter, to_decibels
+from .ops.audio.mel import mel_filter_bank, mfcc
+from .ops.audio.resampling import audio_resample
+from .ops.audio.silence import nonsilent_region
+from .ops.audio.spectra import power_spectrum, spectrogram
 from .ops.boxes.bounding_boxes import bb_flip, bbox_paste, bbox_rotate
+from .ops.boxes.box_crop import random_bbox_crop
+from .ops.boxes.encoder import box_encoder
 from .ops.filters.blur import gaussian_blur
 from .ops.filters.correlate import filter
 from .ops.filters.debayer import debayer
@@ -55,7 +64,10 @@ from .ops.geometry.crops import crop, flip, pad, slice, transpose
 from .ops.geometry.paste import multi_paste, paste
 from .ops.histograms.clahe import clahe
 from .ops.histograms.equalize import equalize
+from .ops.images.dump import dump_image
 from .ops.images.image_decoders import imread, peek_image_shape
+from .ops.images.jpeg_distortion import jpeg_compression_distortion
+from .ops.images.optical_flow import optical_flow
 from .ops.pointwise.color import (
     brightness,
     brightness_contrast,
@@ -88,7 +100,7 @@ from .ops.shape.creation import (
     zeros_like,
 )
 from .ops.shape.reshape import cat, expand_dims, reinterpret, reshape, squeeze, stack
-from .ops.shape.sequence_axis import per_frame
+from .ops.shape.sequence_axis import per_frame, sequence_rearrange
 from .readers.external_source import ExternalSource
 from .runtime.context import (
     EvalContext,
@@ -146,6 +158,7 @@ __all__ = [
     "ThreadPool",
     "as_batch",
     "as_tensor",
+    "audio_resample",
     "batch",
     "batch_permutation",
     "bb_flip",
@@ -153,6 +166,7 @@ __all__ = [
     "bbox_rotate",
     "bfloat16",
     "bool",
+    "box_encoder",
     "brightness",
     "brightness_contrast",
     "capture",
@@ -173,6 +187,7 @@ __all__ = [
     "decoders",
     "device",
     "dtype",
+    "dump_image",
     "element_extract",
     "equalize",
     "erase",
@@ -202,28 +217,37 @@ __all__ = [
     "int64",
     "io",
     "jitter",
+    "jpeg_compression_distortion",
     "kernel_report",
     "laplacian",
     "lookup_table",
     "math",
+    "mel_filter_bank",
     "memory_stats",
+    "mfcc",
     "multi_paste",
     "noise",
+    "nonsilent_region",
     "normalize",
     "nvtx",
     "one_hot",
     "ones",
     "ones_like",
+    "optical_flow",
     "pad",
     "paste",
     "peek_image_shape",
     "per_frame",
     "permute_batch",
+    "power_spectrum",
+    "preemphasis_filter",
     "profile",
     "random",
+    "random_bbox_crop",
     "random_crop_generator",
     "random_resized_crop",
     "readers",
+    "tfrecord",
     "reductions",
     "reinterpret",
     "report",
@@ -233,18 +257,22 @@ __all__ = [
     "roi_random_crop",
     "rotate",
     "saturation",
+    "segmentation",
+    "sequence_rearrange",
     "set_current_stream",
     "set_default_stream",
     "set_memory_limit",
     "set_num_threads",
     "show",
     "slice",
+    "spectrogram",
     "sphere",
     "squeeze",
     "stack",
     "stream",
     "tensor",
     "tensor_resize",
+    "to_decibels",
     "transforms",
     "transpose",
     "type_id",

@@ -4,7 +4,7 @@
 # pyright: reportOverlappingOverload=false, reportIncompatibleMethodOverride=false
 
 from builtins import bool as _bool
-from collections.abc import Sequence as _Sequence
+from collections.abc import Mapping as _Mapping, Sequence as _Sequence
 from typing import Any as _Any, Final as _Final, Literal as _Literal, overload as _overload
 
 from .core.batch import Batch as _Batch
@@ -30,6 +30,12 @@ from .core.tensor import Tensor as Tensor
 from .kernels.common.threads import ThreadPool as ThreadPool
 from .core.batch import as_batch as as_batch
 from .core.tensor import as_tensor as as_tensor
+@_overload
+def audio_resample(input: _ArrayLike, *, dtype: _DTypeLike | None = None, in_rate: float | _Array | None = None, out_length: int | _Array | None = None, out_rate: float | _Array | None = None, quality: float | None = 50.0, scale: float | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Resample signals with a sinc that Hann's window limits."""
+@_overload
+def audio_resample(input: _TensorLike, *, dtype: _DTypeLike | None = None, in_rate: float | _Array | _Batch | None = None, out_length: int | _Array | _Batch | None = None, out_rate: float | _Array | _Batch | None = None, quality: float | None = 50.0, scale: float | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Resample signals with a sinc that Hann's window limits."""
 from .core.batch import batch as batch
 @_overload
 def batch_permutation(*, allow_repetitions: _bool | None = False, no_fixed_points: _bool | None = False, rng: _RNG | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
@@ -63,6 +69,12 @@ def bbox_rotate(bboxes: _TensorLike, labels: None = None, *, angle: float | _Arr
     """Move boxes along with an image that is rotated (see `rotate`), and clip them to the canvas."""
 from .kernels.ir.dtypes import bfloat16 as bfloat16
 from .kernels.ir.dtypes import bool_ as bool
+@_overload
+def box_encoder(input_0: _ArrayLike, input_1: _ArrayLike, *, anchors: float | _Sequence[float], criteria: float | None = 0.5, means: float | _Sequence[float] | None = (0.0, 0.0, 0.0, 0.0), offset: _bool | None = False, scale: float | None = 1.0, stds: float | _Sequence[float] | None = (1.0, 1.0, 1.0, 1.0), batch_size: None = None, device: _DeviceLike | None = None) -> tuple[_Tensor, _Tensor]:
+    """Assign boxes to anchors, as SSD does, and return a box and a label for every anchor."""
+@_overload
+def box_encoder(input_0: _TensorLike, input_1: _TensorLike, *, anchors: float | _Sequence[float], criteria: float | None = 0.5, means: float | _Sequence[float] | None = (0.0, 0.0, 0.0, 0.0), offset: _bool | None = False, scale: float | None = 1.0, stds: float | _Sequence[float] | None = (1.0, 1.0, 1.0, 1.0), batch_size: int | None = None, device: _DeviceLike | None = None) -> tuple[_Batch, _Batch]:
+    """Assign boxes to anchors, as SSD does, and return a box and a label for every anchor."""
 @_overload
 def brightness(input: _ArrayLike, *, brightness: float | _Array | None = 1.0, brightness_shift: float | _Array | None = 0.0, dtype: _DTypeLike | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Scale and shift intensities."""
@@ -138,16 +150,16 @@ def copy(input: _ArrayLike, *, batch_size: None = None, device: _DeviceLike | No
 def copy(input: _TensorLike, *, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Copy to new memory; with `device=` also to another device."""
 @_overload
-def crop(input: _ArrayLike, *, crop: float | _Sequence[float] | _Array | None = None, crop_d: float | _Array | None = None, crop_h: float | _Array | None = None, crop_pos_x: float | _Array | None = 0.5, crop_pos_y: float | _Array | None = 0.5, crop_pos_z: float | _Array | None = 0.5, crop_w: float | _Array | None = None, dtype: _DTypeLike | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, rounding: _Literal['round', 'truncate'] | None = 'round', batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+def crop(input: _ArrayLike, *, crop: float | _Sequence[float] | _Array | None = None, crop_d: float | _Array | None = None, crop_h: float | _Array | None = None, crop_pos_x: float | _Array | None = 0.5, crop_pos_y: float | _Array | None = 0.5, crop_pos_z: float | _Array | None = 0.5, crop_w: float | _Array | None = None, dtype: _DTypeLike | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, out_of_bounds_policy: _Literal['error', 'constant', 'const', 'pad', 'trim_to_shape', 'clamp', 'edge', 'reflect', 'reflect_1001', 'reflect_101', 'wrap'] | None = 'error', output_dtype: _DTypeLike | None = None, rounding: _Literal['round', 'truncate'] | None = 'round', batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Cut a window of a given size at a relative position."""
 @_overload
-def crop(input: _TensorLike, *, crop: float | _Sequence[float] | _Array | _Batch | None = None, crop_d: float | _Array | _Batch | None = None, crop_h: float | _Array | _Batch | None = None, crop_pos_x: float | _Array | _Batch | None = 0.5, crop_pos_y: float | _Array | _Batch | None = 0.5, crop_pos_z: float | _Array | _Batch | None = 0.5, crop_w: float | _Array | _Batch | None = None, dtype: _DTypeLike | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, rounding: _Literal['round', 'truncate'] | None = 'round', batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+def crop(input: _TensorLike, *, crop: float | _Sequence[float] | _Array | _Batch | None = None, crop_d: float | _Array | _Batch | None = None, crop_h: float | _Array | _Batch | None = None, crop_pos_x: float | _Array | _Batch | None = 0.5, crop_pos_y: float | _Array | _Batch | None = 0.5, crop_pos_z: float | _Array | _Batch | None = 0.5, crop_w: float | _Array | _Batch | None = None, dtype: _DTypeLike | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, out_of_bounds_policy: _Literal['error', 'constant', 'const', 'pad', 'trim_to_shape', 'clamp', 'edge', 'reflect', 'reflect_1001', 'reflect_101', 'wrap'] | None = 'error', output_dtype: _DTypeLike | None = None, rounding: _Literal['round', 'truncate'] | None = 'round', batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Cut a window of a given size at a relative position."""
 @_overload
-def crop_mirror_normalize(input: _ArrayLike, *, crop: float | _Sequence[float] | _Array | None = None, crop_d: float | _Array | None = None, crop_h: float | _Array | None = None, crop_pos_x: float | _Array | None = 0.5, crop_pos_y: float | _Array | None = 0.5, crop_pos_z: float | _Array | None = 0.5, crop_w: float | _Array | None = None, dtype: _DTypeLike | None = _dt.float32, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, mean: float | _Sequence[float] | _Array | None = (0.0,), mirror: int | _Array | None = 0, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, output_layout: str | None = 'CHW', pad_output: _bool | None = False, rounding: _Literal['round', 'truncate'] | None = 'round', scale: float | _Array | None = 1.0, shift: float | _Array | None = 0.0, std: float | _Sequence[float] | _Array | None = (1.0,), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+def crop_mirror_normalize(input: _ArrayLike, *, crop: float | _Sequence[float] | _Array | None = None, crop_d: float | _Array | None = None, crop_h: float | _Array | None = None, crop_pos_x: float | _Array | None = 0.5, crop_pos_y: float | _Array | None = 0.5, crop_pos_z: float | _Array | None = 0.5, crop_w: float | _Array | None = None, dtype: _DTypeLike | None = _dt.float32, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, mean: float | _Sequence[float] | _Array | None = (0.0,), mirror: int | _Array | None = 0, out_of_bounds_policy: _Literal['error', 'constant', 'const', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, output_layout: str | None = 'CHW', pad_output: _bool | None = False, rounding: _Literal['round', 'truncate'] | None = 'round', scale: float | _Array | None = 1.0, shift: float | _Array | None = 0.0, std: float | _Sequence[float] | _Array | None = (1.0,), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Cut a window, mirror it, normalise its values and change the layout, all in one pass."""
 @_overload
-def crop_mirror_normalize(input: _TensorLike, *, crop: float | _Sequence[float] | _Array | _Batch | None = None, crop_d: float | _Array | _Batch | None = None, crop_h: float | _Array | _Batch | None = None, crop_pos_x: float | _Array | _Batch | None = 0.5, crop_pos_y: float | _Array | _Batch | None = 0.5, crop_pos_z: float | _Array | _Batch | None = 0.5, crop_w: float | _Array | _Batch | None = None, dtype: _DTypeLike | None = _dt.float32, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, mean: float | _Sequence[float] | _Array | _Batch | None = (0.0,), mirror: int | _Array | _Batch | None = 0, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, output_layout: str | None = 'CHW', pad_output: _bool | None = False, rounding: _Literal['round', 'truncate'] | None = 'round', scale: float | _Array | _Batch | None = 1.0, shift: float | _Array | _Batch | None = 0.0, std: float | _Sequence[float] | _Array | _Batch | None = (1.0,), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+def crop_mirror_normalize(input: _TensorLike, *, crop: float | _Sequence[float] | _Array | _Batch | None = None, crop_d: float | _Array | _Batch | None = None, crop_h: float | _Array | _Batch | None = None, crop_pos_x: float | _Array | _Batch | None = 0.5, crop_pos_y: float | _Array | _Batch | None = 0.5, crop_pos_z: float | _Array | _Batch | None = 0.5, crop_w: float | _Array | _Batch | None = None, dtype: _DTypeLike | None = _dt.float32, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, mean: float | _Sequence[float] | _Array | _Batch | None = (0.0,), mirror: int | _Array | _Batch | None = 0, out_of_bounds_policy: _Literal['error', 'constant', 'const', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, output_layout: str | None = 'CHW', pad_output: _bool | None = False, rounding: _Literal['round', 'truncate'] | None = 'round', scale: float | _Array | _Batch | None = 1.0, shift: float | _Array | _Batch | None = 0.0, std: float | _Sequence[float] | _Array | _Batch | None = (1.0,), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Cut a window, mirror it, normalise its values and change the layout, all in one pass."""
 @_overload
 def debayer(input: _ArrayLike, *, algorithm: str | None = 'bilinear_ocv', blue_position: int | _Sequence[int] | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
@@ -158,6 +170,12 @@ def debayer(input: _TensorLike, *, algorithm: str | None = 'bilinear_ocv', blue_
 from . import decoders as decoders
 from .runtime.device import device as device
 from .kernels.ir.dtypes import dtype as dtype
+@_overload
+def dump_image(input: _ArrayLike, *, input_layout: str | None = 'HWC', suffix: str | None = '', batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Write images to text files of PPM format, and return the images."""
+@_overload
+def dump_image(input: _TensorLike, *, input_layout: str | None = 'HWC', suffix: str | None = '', batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Write images to text files of PPM format, and return the images."""
 @_overload
 def element_extract(input: _ArrayLike, *, element_map: int | _Sequence[int], batch_size: None = None, device: _DeviceLike | None = None) -> _Any:
     """Extract chosen frames of a sequence, each as a separate output."""
@@ -257,6 +275,12 @@ def jitter(input: _ArrayLike, *, fill_value: float | None = 0.0, interp_type: _I
 @_overload
 def jitter(input: _TensorLike, *, fill_value: float | None = 0.0, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_NN, mask: int | _Array | _Batch | None = 1, nDegree: int | None = 2, rng: _RNG | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Move every pixel by a random amount; the frames of a sequence move alike."""
+@_overload
+def jpeg_compression_distortion(input: _ArrayLike, *, quality: int | _Array | None = 50, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Compress images to JPEG, with halved chroma resolution, and decode them again."""
+@_overload
+def jpeg_compression_distortion(input: _TensorLike, *, quality: int | _Array | _Batch | None = 50, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Compress images to JPEG, with halved chroma resolution, and decode them again."""
 from .tools.roofline import kernel_report as kernel_report
 @_overload
 def laplacian(input: _ArrayLike, *, dtype: _DTypeLike | None = None, normalized_kernel: _bool | None = False, scale: float | _Sequence[float] | _Array | None = None, smoothing_size: int | _Sequence[int] | _Array | None = None, window_size: int | _Sequence[int] | _Array | None = (3,), batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
@@ -271,7 +295,19 @@ def lookup_table(input: _ArrayLike, *, default_value: float | None = 0.0, dtype:
 def lookup_table(input: _TensorLike, *, default_value: float | None = 0.0, dtype: _DTypeLike | None = _dt.float32, keys: int | _Sequence[int] | None = (), output_dtype: _DTypeLike | None = None, values: float | _Sequence[float] | None = (), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Map integers through a table."""
 from . import math as math
+@_overload
+def mel_filter_bank(input: _ArrayLike, *, freq_high: float | None = 0.0, freq_low: float | None = 0.0, mel_formula: str | None = 'slaney', nfilter: int | None = 128, normalize: _bool | None = True, sample_rate: float | None = 44100.0, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Sum frequencies of spectra to bands of a mel scale, with triangular filters."""
+@_overload
+def mel_filter_bank(input: _TensorLike, *, freq_high: float | None = 0.0, freq_low: float | None = 0.0, mel_formula: str | None = 'slaney', nfilter: int | None = 128, normalize: _bool | None = True, sample_rate: float | None = 44100.0, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Sum frequencies of spectra to bands of a mel scale, with triangular filters."""
 from .runtime.memory import memory_stats as memory_stats
+@_overload
+def mfcc(input: _ArrayLike, *, axis: int | None = 0, dct_type: int | None = 2, lifter: float | None = 0.0, n_mfcc: int | None = 20, normalize: _bool | None = False, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Compute mel-frequency cepstral coefficients: the cosine transform of bands of a mel scale."""
+@_overload
+def mfcc(input: _TensorLike, *, axis: int | None = 0, dct_type: int | None = 2, lifter: float | None = 0.0, n_mfcc: int | None = 20, normalize: _bool | None = False, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Compute mel-frequency cepstral coefficients: the cosine transform of bands of a mel scale."""
 @_overload
 def multi_paste(*inputs: _ArrayLike, dtype: _DTypeLike | None = None, in_anchors: int | _Sequence[int] | _Array | None = None, in_anchors_rel: float | _Sequence[float] | _Array | None = None, in_ids: int | _Sequence[int] | _Array | None = None, out_anchors: int | _Sequence[int] | _Array | None = None, out_anchors_rel: float | _Sequence[float] | _Array | None = None, output_size: int | _Sequence[int] | _Array | None = None, shapes: int | _Sequence[int] | _Array | None = None, shapes_rel: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Paste regions of several images onto one canvas of zeros; later ones cover earlier ones."""
@@ -279,6 +315,12 @@ def multi_paste(*inputs: _ArrayLike, dtype: _DTypeLike | None = None, in_anchors
 def multi_paste(*inputs: _TensorLike, dtype: _DTypeLike | None = None, in_anchors: int | _Sequence[int] | _Array | _Batch | None = None, in_anchors_rel: float | _Sequence[float] | _Array | _Batch | None = None, in_ids: int | _Sequence[int] | _Array | _Batch | None = None, out_anchors: int | _Sequence[int] | _Array | _Batch | None = None, out_anchors_rel: float | _Sequence[float] | _Array | _Batch | None = None, output_size: int | _Sequence[int] | _Array | _Batch | None = None, shapes: int | _Sequence[int] | _Array | _Batch | None = None, shapes_rel: float | _Sequence[float] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Paste regions of several images onto one canvas of zeros; later ones cover earlier ones."""
 from . import noise as noise
+@_overload
+def nonsilent_region(input: _ArrayLike, *, cutoff_db: float | None = -60.0, reference_power: float | None = 0.0, reset_interval: int | None = 8192, window_length: int | None = 2048, batch_size: None = None, device: _DeviceLike | None = None) -> tuple[_Tensor, _Tensor]:
+    """Find the part of a signal between the silence at its begin and the one at its end."""
+@_overload
+def nonsilent_region(input: _TensorLike, *, cutoff_db: float | None = -60.0, reference_power: float | None = 0.0, reset_interval: int | None = 8192, window_length: int | None = 2048, batch_size: int | None = None, device: _DeviceLike | None = None) -> tuple[_Batch, _Batch]:
+    """Find the part of a signal between the silence at its begin and the one at its end."""
 @_overload
 def normalize(input: _ArrayLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, batch: _bool | None = False, ddof: int | None = 0, dtype: _DTypeLike | None = _dt.float32, epsilon: float | _Array | None = 0.0, mean: float | _Sequence[float] | _Array | None = None, scale: float | _Array | None = 1.0, shift: float | _Array | None = 0.0, stddev: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Normalise values to a mean of 0 and a deviation of 1: (x - mean) / stddev * scale + shift."""
@@ -304,6 +346,12 @@ def ones_like(data_like: _ArrayLike, *, dtype: _DTypeLike | None = None, batch_s
 @_overload
 def ones_like(data_like: _TensorLike, *, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Ones with the shape of another tensor."""
+@_overload
+def optical_flow(input_0: _ArrayLike, input_1: float | _Sequence[float] | _Array | None = None, *, enable_external_hints: _bool | None = False, enable_temporal_hints: _bool | None = False, hint_grid: int | None = 4, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, output_format: int | None = None, output_grid: int | None = 4, preset: float | None = 0.0, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Motion from each frame to the next, in pixels: a vector (x, y) for every cell of the result."""
+@_overload
+def optical_flow(input_0: _TensorLike, input_1: float | _Sequence[float] | _Array | _Batch | None = None, *, enable_external_hints: _bool | None = False, enable_temporal_hints: _bool | None = False, hint_grid: int | None = 4, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, output_format: int | None = None, output_grid: int | None = 4, preset: float | None = 0.0, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Motion from each frame to the next, in pixels: a vector (x, y) for every cell of the result."""
 @_overload
 def pad(input: _ArrayLike, *, align: int | _Sequence[int] | _Array | None = None, axes: int | _Sequence[int] | _Array | None = None, axis_names: str | None = None, fill_value: float | _Array | None = 0.0, shape: int | _Sequence[int] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Pad samples at the end: to a shape, an alignment, or the largest sample of the batch."""
@@ -334,8 +382,26 @@ def permute_batch(input: _ArrayLike, *, indices: int | _Sequence[int] | _Array, 
 @_overload
 def permute_batch(input: _TensorLike, *, indices: int | _Sequence[int] | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Reorder the samples of a batch."""
+@_overload
+def power_spectrum(input: _ArrayLike, *, axis: int | None = -1, nfft: int | None = None, power: int | None = 2, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Transform signals along an axis into spectra of `nfft // 2 + 1` frequencies."""
+@_overload
+def power_spectrum(input: _TensorLike, *, axis: int | None = -1, nfft: int | None = None, power: int | None = 2, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Transform signals along an axis into spectra of `nfft // 2 + 1` frequencies."""
+@_overload
+def preemphasis_filter(input: _ArrayLike, *, border: _Literal['clamp', 'zero', 'reflect'] | None = 'clamp', dtype: _DTypeLike | None = _dt.float32, preemph_coeff: float | _Array | None = 0.97, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Emphasise high frequencies: `y[t] = x[t] - c * x[t - 1]`."""
+@_overload
+def preemphasis_filter(input: _TensorLike, *, border: _Literal['clamp', 'zero', 'reflect'] | None = 'clamp', dtype: _DTypeLike | None = _dt.float32, preemph_coeff: float | _Array | _Batch | None = 0.97, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Emphasise high frequencies: `y[t] = x[t] - c * x[t - 1]`."""
 from .tools.profiling import profile as profile
 from . import random as random
+@_overload
+def random_bbox_crop(boxes: _ArrayLike, labels: int | _Sequence[int] | _Array | None = None, *, all_boxes_above_threshold: _bool | None = True, allow_no_crop: _bool | None = True, aspect_ratio: float | _Sequence[float] | None = (1.0, 1.0), bbox_layout: str | None = None, bbox_prune_threshold: float | None = None, crop_shape: int | _Sequence[int] | _Array | None = None, input_shape: int | _Sequence[int] | _Array | None = None, ltrb: _bool | None = None, num_attempts: int | None = 1, output_bbox_indices: _bool | None = False, quiet: _bool | None = False, scaling: float | _Sequence[float] | None = (1.0, 1.0), shape_layout: str | None = None, threshold_type: _Literal['iou', 'overlap'] | None = 'iou', thresholds: float | _Sequence[float] | None = (0.0,), total_num_attempts: int | None = -1, rng: _RNG | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Any:
+    """Draw a random window of an image that keeps its boxes, as SSD does."""
+@_overload
+def random_bbox_crop(boxes: _TensorLike, labels: int | _Sequence[int] | _Array | _Batch | None = None, *, all_boxes_above_threshold: _bool | None = True, allow_no_crop: _bool | None = True, aspect_ratio: float | _Sequence[float] | None = (1.0, 1.0), bbox_layout: str | None = None, bbox_prune_threshold: float | None = None, crop_shape: int | _Sequence[int] | _Array | _Batch | None = None, input_shape: int | _Sequence[int] | _Array | _Batch | None = None, ltrb: _bool | None = None, num_attempts: int | None = 1, output_bbox_indices: _bool | None = False, quiet: _bool | None = False, scaling: float | _Sequence[float] | None = (1.0, 1.0), shape_layout: str | None = None, threshold_type: _Literal['iou', 'overlap'] | None = 'iou', thresholds: float | _Sequence[float] | None = (0.0,), total_num_attempts: int | None = -1, rng: _RNG | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Any:
+    """Draw a random window of an image that keeps its boxes, as SSD does."""
 @_overload
 def random_crop_generator(input: _ArrayLike, *, num_attempts: int | None = 10, random_area: float | _Sequence[float] | None = (0.08, 1.0), random_aspect_ratio: float | _Sequence[float] | None = (0.75, 1.3333333333333333), rng: _RNG | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> tuple[_Tensor, _Tensor]:
     """Start and shape of a random window, for `slice`: area uniform, aspect ratio log-uniform."""
@@ -388,10 +454,10 @@ def roi_random_crop(input: float | _Sequence[float] | _Array | None = None, *, c
 def roi_random_crop(input: float | _Sequence[float] | _Array | _Batch | None = None, *, crop_shape: int | _Sequence[int] | _Array | _Batch, in_shape: int | _Sequence[int] | _Array | _Batch | None = None, roi_end: int | _Sequence[int] | _Array | _Batch | None = None, roi_shape: int | _Sequence[int] | _Array | _Batch | None = None, roi_start: int | _Sequence[int] | _Array | _Batch, rng: _RNG | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Draw the start of a random window that lies in a region of interest or contains it."""
 @_overload
-def rotate(input: _ArrayLike, *, angle: float | _Sequence[float] | _Array, axis: float | _Sequence[float] | _Array | None = None, dtype: _DTypeLike | None = None, fill_value: float | _Array | None = None, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, keep_size: _bool | None = False, output_dtype: _DTypeLike | None = None, size: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+def rotate(input: _ArrayLike, *, angle: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array, axis: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | None = None, dtype: _DTypeLike | None = None, fill_value: float | _Array | None = None, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, keep_size: _bool | None = False, output_dtype: _DTypeLike | None = None, size: float | _Sequence[float] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Rotate around the centre: images counter-clockwise, volumes from x to y if the axis is z."""
 @_overload
-def rotate(input: _TensorLike, *, angle: float | _Sequence[float] | _Array | _Batch, axis: float | _Sequence[float] | _Array | _Batch | None = None, dtype: _DTypeLike | None = None, fill_value: float | _Array | _Batch | None = None, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, keep_size: _bool | None = False, output_dtype: _DTypeLike | None = None, size: float | _Sequence[float] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+def rotate(input: _TensorLike, *, angle: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | _Batch, axis: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | _Batch | None = None, dtype: _DTypeLike | None = None, fill_value: float | _Array | _Batch | None = None, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, keep_size: _bool | None = False, output_dtype: _DTypeLike | None = None, size: float | _Sequence[float] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Rotate around the centre: images counter-clockwise, volumes from x to y if the axis is z."""
 @_overload
 def saturation(input: _ArrayLike, *, saturation: float | _Array | None = 1.0, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, dtype: _DTypeLike | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
@@ -399,17 +465,30 @@ def saturation(input: _ArrayLike, *, saturation: float | _Array | None = 1.0, im
 @_overload
 def saturation(input: _TensorLike, *, saturation: float | _Array | _Batch | None = 1.0, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Scale the saturation."""
+from . import segmentation as segmentation
+@_overload
+def sequence_rearrange(input: _ArrayLike, *, new_order: int | _Sequence[int] | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Choose, repeat and reorder the frames of sequences; each sample may have its own order."""
+@_overload
+def sequence_rearrange(input: _TensorLike, *, new_order: int | _Sequence[int] | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Choose, repeat and reorder the frames of sequences; each sample may have its own order."""
 from .runtime.context import set_current_stream as set_current_stream
 from .runtime.context import set_default_stream as set_default_stream
 from .runtime.memory import set_memory_limit as set_memory_limit
 from .runtime.context import set_num_threads as set_num_threads
 from .tools.showing import show as show
 @_overload
-def slice(data: _ArrayLike, anchor: _Any | _Sequence[_Any] | _Array | None = None, shape_input: _Any | _Sequence[_Any] | _Array | None = None, *, axes: int | _Sequence[int] | _Array | None = None, axis_names: str | None = None, dtype: _DTypeLike | None = None, end: int | _Sequence[int] | _Array | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, normalized_anchor: _bool | None = True, normalized_shape: _bool | None = True, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, rel_end: float | _Sequence[float] | _Array | None = None, rel_shape: float | _Sequence[float] | _Array | None = None, rel_start: float | _Sequence[float] | _Array | None = None, shape: int | _Sequence[int] | _Array | None = None, start: int | _Sequence[int] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+def slice(data: _ArrayLike, anchor: _Any | _Sequence[_Any] | _Array | None = None, shape_input: _Any | _Sequence[_Any] | _Array | None = None, *, axes: int | _Sequence[int] | _Array | None = None, axis_names: str | None = None, dtype: _DTypeLike | None = None, end: int | _Sequence[int] | _Array | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, normalized_anchor: _bool | None = True, normalized_shape: _bool | None = True, out_of_bounds_policy: _Literal['error', 'constant', 'const', 'pad', 'trim_to_shape', 'clamp', 'edge', 'reflect', 'reflect_1001', 'reflect_101', 'wrap'] | None = 'error', output_dtype: _DTypeLike | None = None, rel_end: float | _Sequence[float] | _Array | None = None, rel_shape: float | _Sequence[float] | _Array | None = None, rel_start: float | _Sequence[float] | _Array | None = None, shape: int | _Sequence[int] | _Array | None = None, start: int | _Sequence[int] | _Array | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Cut a window, given by its start and its end or extent along chosen axes."""
 @_overload
-def slice(data: _TensorLike, anchor: _Any | _Sequence[_Any] | _Array | _Batch | None = None, shape_input: _Any | _Sequence[_Any] | _Array | _Batch | None = None, *, axes: int | _Sequence[int] | _Array | _Batch | None = None, axis_names: str | None = None, dtype: _DTypeLike | None = None, end: int | _Sequence[int] | _Array | _Batch | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, normalized_anchor: _bool | None = True, normalized_shape: _bool | None = True, out_of_bounds_policy: _Literal['error', 'pad', 'trim_to_shape'] | None = 'error', output_dtype: _DTypeLike | None = None, rel_end: float | _Sequence[float] | _Array | _Batch | None = None, rel_shape: float | _Sequence[float] | _Array | _Batch | None = None, rel_start: float | _Sequence[float] | _Array | _Batch | None = None, shape: int | _Sequence[int] | _Array | _Batch | None = None, start: int | _Sequence[int] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+def slice(data: _TensorLike, anchor: _Any | _Sequence[_Any] | _Array | _Batch | None = None, shape_input: _Any | _Sequence[_Any] | _Array | _Batch | None = None, *, axes: int | _Sequence[int] | _Array | _Batch | None = None, axis_names: str | None = None, dtype: _DTypeLike | None = None, end: int | _Sequence[int] | _Array | _Batch | None = None, fill_values: float | _Sequence[float] | None = (0.0,), image_type: _ImageTypeLike | None = None, normalized_anchor: _bool | None = True, normalized_shape: _bool | None = True, out_of_bounds_policy: _Literal['error', 'constant', 'const', 'pad', 'trim_to_shape', 'clamp', 'edge', 'reflect', 'reflect_1001', 'reflect_101', 'wrap'] | None = 'error', output_dtype: _DTypeLike | None = None, rel_end: float | _Sequence[float] | _Array | _Batch | None = None, rel_shape: float | _Sequence[float] | _Array | _Batch | None = None, rel_start: float | _Sequence[float] | _Array | _Batch | None = None, shape: int | _Sequence[int] | _Array | _Batch | None = None, start: int | _Sequence[int] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Cut a window, given by its start and its end or extent along chosen axes."""
+@_overload
+def spectrogram(input: _ArrayLike, *, center_windows: _bool | None = True, layout: _Literal['ft', 'tf'] | None = 'ft', nfft: int | None = None, power: int | None = 2, reflect_padding: _bool | None = True, window_fn: float | _Sequence[float] | None = None, window_length: int | None = 512, window_step: int | None = 256, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Transform short, overlapping frames of a signal into spectra."""
+@_overload
+def spectrogram(input: _TensorLike, *, center_windows: _bool | None = True, layout: _Literal['ft', 'tf'] | None = 'ft', nfft: int | None = None, power: int | None = 2, reflect_padding: _bool | None = True, window_fn: float | _Sequence[float] | None = None, window_length: int | None = 512, window_step: int | None = 256, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Transform short, overlapping frames of a signal into spectra."""
 @_overload
 def sphere(input: _ArrayLike, *, fill_value: float | None = 0.0, interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_NN, mask: int | _Array | None = 1, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Distort images as a glass ball in front of them would."""
@@ -418,10 +497,10 @@ def sphere(input: _TensorLike, *, fill_value: float | None = 0.0, interp_type: _
     """Distort images as a glass ball in front of them would."""
 @_overload
 def squeeze(data: _ArrayLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
-    """Remove axes of extent 1."""
+    """Remove axes of extent 1. A sample without elements may lose any axis, if it stays empty."""
 @_overload
 def squeeze(data: _TensorLike, *, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
-    """Remove axes of extent 1."""
+    """Remove axes of extent 1. A sample without elements may lose any axis, if it stays empty."""
 @_overload
 def stack(*inputs: _ArrayLike, axis: int | None = 0, axis_name: str | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Join along a new axis."""
@@ -436,6 +515,13 @@ def tensor_resize(input: _ArrayLike, *, alignment: float | _Sequence[float] | _A
 @_overload
 def tensor_resize(input: _TensorLike, *, alignment: float | _Sequence[float] | _Array | _Batch | None = (0.5,), antialias: _bool | None = True, axes: int | _Sequence[int] | None = None, axis_names: str | None = None, dtype: _DTypeLike | None = None, interp_type: _InterpTypeLike | _Array | _Batch | None = None, mag_filter: _InterpTypeLike | _Array | _Batch | None = None, max_size: float | _Sequence[float] | None = None, min_filter: _InterpTypeLike | _Array | _Batch | None = None, minibatch_size: int | None = 32, mode: _Literal['default', 'stretch', 'not_larger', 'not_smaller'] | None = 'default', roi_end: float | _Sequence[float] | _Array | _Batch | None = None, roi_relative: _bool | None = False, roi_start: float | _Sequence[float] | _Array | _Batch | None = None, scales: float | _Sequence[float] | _Array | _Batch | None = None, size_rounding: _Literal['round', 'truncate', 'ceil'] | None = 'round', sizes: float | _Sequence[float] | _Array | _Batch | None = None, subpixel_scale: _bool | None = True, temp_buffer_hint: int | None = 0, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Resize any axes of any tensor."""
+from . import tfrecord as tfrecord
+@_overload
+def to_decibels(input: _ArrayLike, *, cutoff_db: float | None = -200.0, multiplier: float | None = 10.0, reference: float | None = 0.0, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Convert magnitudes to decibels: `multiplier * log10(input / reference)`."""
+@_overload
+def to_decibels(input: _TensorLike, *, cutoff_db: float | None = -200.0, multiplier: float | None = 10.0, reference: float | None = 0.0, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Convert magnitudes to decibels: `multiplier * log10(input / reference)`."""
 from . import transforms as transforms
 @_overload
 def transpose(input: _ArrayLike, *, output_layout: str | None = None, perm: int | _Sequence[int] | None = None, transpose_layout: _bool | None = True, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
@@ -475,4 +561,4 @@ def zeros_like(data_like: _ArrayLike, *, dtype: _DTypeLike | None = None, batch_
 def zeros_like(data_like: _TensorLike, *, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Zeros with the shape of another tensor."""
 __version__: str
-__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'batch', 'batch_permutation', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'brightness', 'brightness_contrast', 'capture', 'cast', 'cast_like', 'cat', 'checkpoint', 'clahe', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'debayer', 'decoders', 'device', 'dtype', 'element_extract', 'equalize', 'erase', 'expand_dims', 'experimental', 'explain', 'filter', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'gaussian_blur', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'kernel_report', 'laplacian', 'lookup_table', 'math', 'memory_stats', 'multi_paste', 'noise', 'normalize', 'nvtx', 'one_hot', 'ones', 'ones_like', 'pad', 'paste', 'peek_image_shape', 'per_frame', 'permute_batch', 'profile', 'random', 'random_crop_generator', 'random_resized_crop', 'readers', 'reductions', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'roi_random_crop', 'rotate', 'saturation', 'set_current_stream', 'set_default_stream', 'set_memory_limit', 'set_num_threads', 'show', 'slice', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warmup', 'warp_affine', 'water', 'zeros', 'zeros_like']
+__all__ = ['Batch', 'DType', 'DataType', 'Device', 'EvalContext', 'EvalMode', 'ExternalSource', 'ImageType', 'InterpType', 'Stream', 'Tensor', 'ThreadPool', 'as_batch', 'as_tensor', 'audio_resample', 'batch', 'batch_permutation', 'bb_flip', 'bbox_paste', 'bbox_rotate', 'bfloat16', 'bool', 'box_encoder', 'brightness', 'brightness_contrast', 'capture', 'cast', 'cast_like', 'cat', 'checkpoint', 'clahe', 'color_space_conversion', 'color_twist', 'contrast', 'coord_flip', 'coord_transform', 'copy', 'crop', 'crop_mirror_normalize', 'debayer', 'decoders', 'device', 'dtype', 'dump_image', 'element_extract', 'equalize', 'erase', 'expand_dims', 'experimental', 'explain', 'filter', 'flip', 'float16', 'float32', 'float64', 'full', 'full_like', 'fusion_options', 'gaussian_blur', 'get_current_stream', 'get_default_stream', 'get_num_threads', 'get_property', 'grid_mask', 'hsv', 'hue', 'imread', 'int16', 'int32', 'int64', 'int8', 'io', 'jitter', 'jpeg_compression_distortion', 'kernel_report', 'laplacian', 'lookup_table', 'math', 'mel_filter_bank', 'memory_stats', 'mfcc', 'multi_paste', 'noise', 'nonsilent_region', 'normalize', 'nvtx', 'one_hot', 'ones', 'ones_like', 'optical_flow', 'pad', 'paste', 'peek_image_shape', 'per_frame', 'permute_batch', 'power_spectrum', 'preemphasis_filter', 'profile', 'random', 'random_bbox_crop', 'random_crop_generator', 'random_resized_crop', 'readers', 'reductions', 'reinterpret', 'report', 'reshape', 'resize', 'resize_crop_mirror', 'roi_random_crop', 'rotate', 'saturation', 'segmentation', 'sequence_rearrange', 'set_current_stream', 'set_default_stream', 'set_memory_limit', 'set_num_threads', 'show', 'slice', 'spectrogram', 'sphere', 'squeeze', 'stack', 'stream', 'tensor', 'tensor_resize', 'tfrecord', 'to_decibels', 'transforms', 'transpose', 'type_id', 'types', 'uint16', 'uint32', 'uint64', 'uint8', 'warmup', 'warp_affine', 'water', 'zeros', 'zeros_like']

@@ -8,6 +8,7 @@ True
 from __future__ import annotations
 
 from .codecs.image.limits import get_max_pixels, set_max_pixels
+from .ops.audio.audio_decoder import audio
 from .ops.images.image_decoders import (
     errors,
     image,
@@ -16,14 +17,17 @@ from .ops.images.image_decoders import (
     image_slice,
     numpy,
 )
+from .ops.images.inflate import inflate
 
 __all__ = [
+    "audio",
     "errors",
     "get_max_pixels",
     "image",
     "image_crop",
     "image_random_crop",
     "image_slice",
+    "inflate",
     "numpy",
     "set_max_pixels",
 ]

@@ -4,7 +4,7 @@
 # pyright: reportOverlappingOverload=false, reportIncompatibleMethodOverride=false
 
 from builtins import bool as _bool
-from collections.abc import Sequence as _Sequence
+from collections.abc import Mapping as _Mapping, Sequence as _Sequence
 from typing import Any as _Any, Final as _Final, Literal as _Literal, overload as _overload
 
 from .core.batch import Batch as _Batch
@@ -16,6 +16,12 @@ from .typing import Array as _Array, ArrayLike as _ArrayLike, DeviceLike as _Dev
 from .typing import DTypeLike as _DTypeLike, ImageTypeLike as _ImageTypeLike
 from .typing import InterpTypeLike as _InterpTypeLike, TensorLike as _TensorLike
 
+@_overload
+def audio(input: _ArrayLike, *, downmix: _bool | None = False, dtype: _DTypeLike | None = _dt.float32, on_error: _Policy | None = 'raise', quality: float | None = 50.0, sample_rate: float | _Array | None = 0.0, batch_size: None = None, device: _DeviceLike | None = None) -> tuple[_Tensor, _Tensor]:
+    """Decode sounds: WAV, FLAC, OGG (Vorbis and Opus), MP3 or AIFF."""
+@_overload
+def audio(input: _TensorLike, *, downmix: _bool | None = False, dtype: _DTypeLike | None = _dt.float32, on_error: _Policy | None = 'raise', quality: float | None = 50.0, sample_rate: float | _Array | _Batch | None = 0.0, batch_size: int | None = None, device: _DeviceLike | None = None) -> tuple[_Batch, _Batch]:
+    """Decode sounds: WAV, FLAC, OGG (Vorbis and Opus), MP3 or AIFF."""
 from .ops.images.image_decoders import errors as errors
 from .codecs.image.limits import get_max_pixels as get_max_pixels
 @_overload
@@ -43,10 +49,16 @@ def image_slice(data: _ArrayLike, anchor: _Any | _Sequence[_Any] | _Array | None
 def image_slice(data: _TensorLike, anchor: _Any | _Sequence[_Any] | _Array | _Batch | None = None, shape_input: _Any | _Sequence[_Any] | _Array | _Batch | None = None, *, axes: int | _Sequence[int] | _Array | _Batch | None = None, axis_names: str | None = None, end: int | _Sequence[int] | _Array | _Batch | None = None, normalized_anchor: _bool | None = True, normalized_shape: _bool | None = True, rel_end: float | _Sequence[float] | _Array | _Batch | None = None, rel_shape: float | _Sequence[float] | _Array | _Batch | None = None, rel_start: float | _Sequence[float] | _Array | _Batch | None = None, shape: int | _Sequence[int] | _Array | _Batch | None = None, start: int | _Sequence[int] | _Array | _Batch | None = None, adjust_orientation: _bool | None = True, affine: _bool | None = True, device_memory_padding: int | None = 16777216, device_memory_padding_jpeg2k: int | None = 0, dtype: _DTypeLike | None = _dt.uint8, host_memory_padding: int | None = 8388608, host_memory_padding_jpeg2k: int | None = 0, hw_decoder_load: float | None = 0.65, hybrid_huffman_threshold: int | None = 1000000, isolate: _bool | None = None, jpeg_fancy_upsampling: _bool | None = False, memory_stats: _bool | None = False, on_error: _Policy | None = 'raise', output_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, preallocate_height_hint: int | None = 0, preallocate_width_hint: int | None = 0, split_stages: _bool | None = False, use_chunk_allocator: _bool | None = False, use_fast_idct: _bool | None = False, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Decode a window, like `slice` after `decoders.image`, without decoding the rest."""
 @_overload
+def inflate(input: _ArrayLike, *, algorithm: str | None = 'LZ4', check_output_size: _bool | None = False, chunk_offsets: int | _Sequence[int] | _Array | None = None, chunk_sizes: int | _Sequence[int] | _Array | None = None, dtype: _DTypeLike | None = _dt.uint8, layout: str | None = '', sequence_axis_name: str | None = 'F', shape: int | _Sequence[int] | _Array, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+    """Decompress LZ4 blocks. Several blocks of a sample are stacked along a new first axis."""
+@_overload
+def inflate(input: _TensorLike, *, algorithm: str | None = 'LZ4', check_output_size: _bool | None = False, chunk_offsets: int | _Sequence[int] | _Array | _Batch | None = None, chunk_sizes: int | _Sequence[int] | _Array | _Batch | None = None, dtype: _DTypeLike | None = _dt.uint8, layout: str | None = '', sequence_axis_name: str | None = 'F', shape: int | _Sequence[int] | _Array | _Batch, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+    """Decompress LZ4 blocks. Several blocks of a sample are stacked along a new first axis."""
+@_overload
 def numpy(data: _ArrayLike, *, dtype: _DTypeLike | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Decode arrays in NumPy's file format."""
 @_overload
 def numpy(data: _TensorLike, *, dtype: _DTypeLike | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Decode arrays in NumPy's file format."""
 from .codecs.image.limits import set_max_pixels as set_max_pixels
-__all__ = ['errors', 'get_max_pixels', 'image', 'image_crop', 'image_random_crop', 'image_slice', 'numpy', 'set_max_pixels']
+__all__ = ['audio', 'errors', 'get_max_pixels', 'image', 'image_crop', 'image_random_crop', 'image_slice', 'inflate', 'numpy', 'set_max_pixels']

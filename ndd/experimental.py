@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
-from . import decoders  # noqa: F401  (kept under its old name)
+import sys
+
+from . import decoders
 from .core.schema import OPS
 from .ops.filters import (
     median,  # noqa: F401  (its ops are collected below)
@@ -19,8 +21,12 @@ from .ops.resample import (
     perspective,  # noqa: F401  (its ops are collected below)
     resize,  # noqa: F401  (its ops are collected below)
 )
+from .readers import experimental_names as readers  # noqa: F401  (upstream's name)
 
 _PREFIX = "experimental."
+# `import ndd.experimental.decoders` works as upstream; the module is the same.
+__path__: list[str] = []
+sys.modules[f"{__name__}.decoders"] = decoders
 
 for _name, _op in OPS.items():
     if _name.startswith(_PREFIX):
@@ -28,5 +34,6 @@ for _name, _op in OPS.items():
 
 __all__ = sorted(
     ["decoders", "peek_image_shape"]  # no longer experimental; the old names are kept
+    + ["readers"]
     + [n.removeprefix(_PREFIX) for n in OPS if n.startswith(_PREFIX)]
 )

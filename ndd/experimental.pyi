@@ -4,7 +4,7 @@
 # pyright: reportOverlappingOverload=false, reportIncompatibleMethodOverride=false
 
 from builtins import bool as _bool
-from collections.abc import Sequence as _Sequence
+from collections.abc import Mapping as _Mapping, Sequence as _Sequence
 from typing import Any as _Any, Final as _Final, Literal as _Literal, overload as _overload
 
 from .core.batch import Batch as _Batch
@@ -41,6 +41,7 @@ def peek_image_shape(input: _ArrayLike, *, adjust_orientation: _bool | None = Tr
 @_overload
 def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Height, width and channels of encoded images, from their headers."""
+from .readers import experimental_names as readers
 @_overload
 def remap(input: _ArrayLike, mapx: _ArrayLike, mapy: _ArrayLike, *, interp: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, pixel_origin: _Literal['corner', 'center'] | None = 'corner', batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Read each pixel of the result from the position that two maps give; 0 outside the input."""
@@ -65,4 +66,4 @@ def warp_perspective(input: _ArrayLike, matrix_input: float | _Sequence[float] |
 @_overload
 def warp_perspective(input: _TensorLike, matrix_input: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | _Batch | None = None, *, border_mode: _Literal['constant', 'replicate', 'reflect', 'reflect_101', 'wrap'] | None = 'constant', fill_value: float | _Sequence[float] | None = (), interp_type: _InterpTypeLike | None = _dt.DALIInterpType.INTERP_LINEAR, inverse_map: _bool | None = True, matrix: float | _Sequence[float] | _Sequence[_Sequence[float]] | _Array | _Batch | None = None, pixel_origin: _Literal['corner', 'center'] | None = 'corner', size: float | _Sequence[float] | _Array | _Batch | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Move pixels by a projective map: result(x, y) = input(u / w, v / w), (u, v, w) = M (x, y, 1)."""
-__all__ = ['decoders', 'dilate', 'erode', 'median_blur', 'peek_image_shape', 'remap', 'resize', 'warp_perspective']
+__all__ = ['decoders', 'dilate', 'erode', 'median_blur', 'peek_image_shape', 'readers', 'remap', 'resize', 'warp_perspective']

@@ -4,7 +4,7 @@
 # pyright: reportOverlappingOverload=false, reportIncompatibleMethodOverride=false
 
 from builtins import bool as _bool
-from collections.abc import Sequence as _Sequence
+from collections.abc import Mapping as _Mapping, Sequence as _Sequence
 from typing import Any as _Any, Final as _Final, Literal as _Literal, overload as _overload
 
 from .core.batch import Batch as _Batch

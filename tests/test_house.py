@@ -18,7 +18,8 @@ from tests.helpers import ROOT
 # Two versions of the same thing may share a name.
 SIDES = {
     # of the CPU, the GPU, the IR
-    "cores", "histogram", "ranks", "reduce", "render", "runtime", "separable", "windows",
+    "bands", "cores", "fourier", "histogram", "mosaic", "ranks", "reduce", "render", "runtime",
+    "separable", "sinc", "spectrum", "windows",
     "explain",  # for programs and on the command line
 }  # fmt: skip
 SIDED_CLASSES = {"Writer"}  # of source for the CPU and the GPU

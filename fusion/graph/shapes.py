@@ -16,6 +16,7 @@ SAMPLE_ALIGNMENT = 64  # alignment of ragged samples in bytes: one cache line
 # Larger positions, extents and volumes are mistakes; sums of several still fit in 64 bits.
 MAX_EXTENT = 2**48
 MAX_BYTES = 2**47  # the address space of a process
+MAX_RANK = 64  # NumPy's limit
 
 
 class Shapes:
@@ -163,6 +164,10 @@ class Shapes:
 
 def _checked_volumes(rows: Array, uniform: bool) -> tuple[Array, int]:
     """The volume of each sample, in integers that cannot overflow, and a bound for all of them."""
+    if rows.shape[1] > MAX_RANK:
+        raise ValueError(
+            f"the result has {rows.shape[1]} dimensions, at most {MAX_RANK} are supported"
+        )
     if uniform:
         bound = math.prod(rows[0].tolist()) if len(rows) else 0
         if bound <= MAX_EXTENT:

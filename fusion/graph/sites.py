@@ -27,7 +27,8 @@ def at_site(error: Exception, op: str, site: Site | None) -> Exception:
     try:
         new = type(error)(text)
     except Exception:  # this exception class takes other arguments than a message
-        new = RuntimeError(text)
+        # NumPy's error for arrays that are too large is one of them.
+        new = MemoryError(text) if isinstance(error, MemoryError) else RuntimeError(text)
     new._ndd_site = site or Site("<unknown>", 0)  # type: ignore[attr-defined]
     new.__cause__ = error.__cause__
     return new

@@ -95,6 +95,11 @@ def allocate(shapes: Shapes, itemsize: int, take: Callable[[int], Any] | None = 
     return Storage(memory.address + offsets, memory, None, dense)
 
 
+def nothing() -> Storage:
+    """The memory of a batch without samples."""
+    return Storage(np.zeros(0, np.int64), Held([]), None, dense=False)
+
+
 def address_of(table: Array) -> int:
     """The address of the first element of a NumPy array."""
     return table.__array_interface__["data"][0]  # type: ignore[no-any-return]

@@ -48,7 +48,8 @@ class Reads(Enum):
 
     OWN = "at the same position"
     MOVED = "at one other position"
-    SCATTERED = "at several positions, or at computed ones"
+    ELSEWHERE = "at one position that the kernel computes"
+    SCATTERED = "at several positions that the kernel computes"
     ONCE = "all of its elements, each of them once"
     TABLE = "anywhere: it is looked up by position"
     MEMORY = "all of it, in memory"
@@ -72,9 +73,12 @@ class Kind:
     keeps_rows: ClassVar[bool] = False  # on CPUs it computes what it reads once, row by row
     takes_rows: ClassVar[bool] = False  # a core inside of its own may compute these rows
     gives_rows: ClassVar[bool] = False  # its core can be that core
+    takes_frames: ClassVar[bool] = False  # a core inside of its own may compute blocks of frames
+    gives_frames: ClassVar[bool] = False  # its core can be that core
     may_store_on_the_way: ClassVar[bool] = False  # a kernel that uses the value may also store it
     is_join: ClassVar[bool] = False  # selects one of its inputs for every element, by tests
     by_sample: ClassVar[bool] = True  # a sample depends only on the same sample of the inputs
+    takes_arrays: ClassVar[bool] = False  # its function gets the sample that it works on
     takes_long: ClassVar[bool] = False  # is slow on the host, whatever its size
     picks_samples: ClassVar[bool] = False  # only selects samples of its input's memory
     is_copy: ClassVar[bool] = False  # copies to another device
@@ -95,6 +99,18 @@ class Kind:
 
     def cost_anywhere(self) -> int | None:
         """The cost of one element at a position that another kind requests; None if impossible."""
+        return None
+
+    def cost_moved(self, axes: frozenset[int] | None) -> int | None:
+        """Like `cost_anywhere`, if only positions along these axes are requested (None: all)."""
+        return self.cost_anywhere()
+
+    def moved_axes(self, i: int) -> frozenset[int] | None:
+        """The output axes whose positions it computes to read input `i`; None for all of them."""
+        return None
+
+    def passed_on(self, i: int, axes: frozenset[int] | None) -> frozenset[int] | None:
+        """The dimensions of input `i` that are read elsewhere if this value is, along `axes`."""
         return None
 
     def can_loop(self) -> bool:
@@ -162,10 +178,10 @@ class Kind:
         """Fill the columns of the kernel's core; `terms` is where its value is requested."""
         raise NotImplementedError(f"{type(self).__name__} has no core")
 
-    @property
-    def is_bound_by_shapes(self) -> bool:
-        """Whether `bind` depends on nothing but the shapes of the node and of its inputs."""
-        return False
+    def bound_by(self, node: Node) -> Hashable | None:
+        """What `bind` depends on besides the shapes of the node and of its inputs; None if that is
+        not known, so that tables of its kernels are filled anew in every run."""
+        return None
 
     def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         """The lowest and the highest position that the core reads along its dimension `k`, if

@@ -6,12 +6,13 @@ read by position: looking it up is pointwise work, which fuses with what follows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...kernels.common.memo import memoized
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
@@ -32,8 +33,13 @@ BAND_VALUES = 1 << 14
 MAX_BANDS = 64
 
 
-class Grid(NamedTuple):
-    """The tiles of each sample: how many, and how large; [samples, (rows, columns)]."""
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The tiles of each sample: how many, and how large; [samples, (rows, columns)].
+
+    Compared by identity, because a kernel's table that was filled from one object can be used again
+    for the same object.
+    """
 
     counts: Array
     extents: Array
@@ -51,6 +57,10 @@ class ByteTable(Kind):
 
     def cost(self) -> int:
         return DEAR
+
+    def bound_by(self, node: Node) -> Hashable | None:
+        numbers: Hashable = node.params
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -109,8 +119,9 @@ class Histogram(ByteTable):
         return np.zeros_like(n), np.maximum(n - 1, 0)
 
 
-class Limits(NamedTuple):
-    """The numbers per sample that a curve needs."""
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """The numbers per sample that a curve needs; compared by identity, like `Grid`."""
 
     totals: Array  # how many values a histogram counts
     limits: Array  # the largest count of a bin, if the curve is limited
@@ -157,8 +168,10 @@ def _check_whole(lowering: Lowering, terms: Terms) -> None:
 
 def _replaced(rows: Array, axis: int, tiles: Array) -> Array:
     """Shapes of histograms: the tiles in place of the rows and columns, and an axis of bins."""
-    bins = np.full((len(rows), 1), BINS)
-    return np.hstack([rows[:, :axis], tiles[:, None], rows[:, axis + 2 :], bins])
+    made = np.empty_like(rows)
+    made[:, :axis], made[:, axis] = rows[:, :axis], tiles
+    made[:, axis + 1 : -1], made[:, -1] = rows[:, axis + 2 :], BINS
+    return made
 
 
 def _histogram(op: str, x: Node, row_axis: int, grid: Grid, is_mirrored: bool) -> Node:
@@ -169,17 +182,36 @@ def _histogram(op: str, x: Node, row_axis: int, grid: Grid, is_mirrored: bool) -
 
 def equalizing_tables(op: str, x: Node, row_axis: int) -> Node:
     """The table that equalizes each image of bytes, image by image in memory."""
-    image = x.shapes.rows[:, row_axis : row_axis + 2]
+    facts, in_bands = x.shapes.facts, x.device is not None
+    if facts:  # all samples have the same shape
+        grid, limits, has_bands = _whole_images(facts, row_axis, in_bands)
+    else:
+        image = x.shapes.rows[:, row_axis : row_axis + 2]
+        grid, limits, has_bands = _in_one_table(image, in_bands)
+    made = _histogram(op, x, row_axis, grid, False)
+    if has_bands:
+        made = reduce(op, made, [row_axis], "add", dt.int32, None)
+    return make(op, Curve(made.rank, False), (made,), made.shapes, None, x.batch, limits)
+
+
+@memoized(256)
+def _whole_images(
+    facts: tuple[int, ...], row_axis: int, in_bands: bool
+) -> tuple[Grid, Limits, bool]:
+    """`_in_one_table` of uniform shapes; working it out again takes 25 µs."""
+    image = np.broadcast_to(facts[1 + row_axis : 3 + row_axis], (facts[0], 2))
+    return _in_one_table(image, in_bands)
+
+
+def _in_one_table(image: Array, in_bands: bool) -> tuple[Grid, Limits, bool]:
+    """The tiles of images of these rows and columns, the numbers of their curves, and whether there
+    are several tiles."""
     totals = image.prod(axis=1)
     bands = np.ones_like(totals)
-    if x.device is not None:
+    if in_bands:
         bands = np.minimum(np.clip(totals // BAND_VALUES, 1, MAX_BANDS), np.maximum(image[:, 0], 1))
     counts = np.stack([bands, np.ones_like(bands)], axis=1)
-    made = _histogram(op, x, row_axis, Grid(counts, -(-image // counts)), False)
-    if (bands > 1).any():
-        made = reduce(op, made, [row_axis], "add", dt.int32, None)
-    return make(op, Curve(made.rank, False), (made,), made.shapes, None, x.batch,
-                Limits(totals, totals))  # fmt: skip
+    return Grid(counts, -(-image // counts)), Limits(totals, totals), bool((bands > 1).any())
 
 
 def limited_tables(op: str, x: Node, row_axis: int, grid: Grid, limits: Array) -> Node:

@@ -12,7 +12,7 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
-from ...kernels.ir.windows import BORDERS, WindowSum
+from ...kernels.ir.windows import BORDERS, LINES, WindowSum
 from ..graph.node import Node
 from ..graph.shapes import Array, Number, Shapes
 from .base import DEAR, Kind, Reads, Terms, Work, make
@@ -65,9 +65,10 @@ class Windowed(Kind):
         return bias
 
     def ring(self, n: Array, windows: Any, k: int) -> Array:
-        """How many rows a CPU kernel keeps to compute two lines, rounded up to a power of two."""
+        """How many rows a CPU kernel keeps to compute some lines at once, a power of two."""
         anchor = windows.anchor[:, :, k]
-        reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1) + 1
+        reach = anchor.max(axis=1) + (windows.count[:, :, k] - anchor).max(axis=1)
+        reach = reach + LINES - 1
         rows = reach if self.border == "wrap" else np.minimum(reach, n)
         power: Array = 1 << np.ceil(np.log2(np.maximum(rows, 1))).astype(np.int64)
         return power
@@ -100,6 +101,7 @@ class Neighbourhood(Windowed):
 
     parts: int  # separable sums that are added up; 0: one window spans all axes
     is_scaled: bool
+    is_symmetric: bool = False  # whether weights are the same from both ends of every window
 
     takes_rows = True
 
@@ -130,7 +132,7 @@ class Neighbourhood(Windowed):
             ex.cast(tap, dt.float32), tuple(axis for axis, _, _ in where), count, self.border,
             lowering.slot(weights, _NUMBERS, None),
             lowering.slot(fill[0], _NUMBERS, None) if fill else None,
-            self.parts, self.is_scaled,
+            self.parts, self.is_scaled, self.is_symmetric,
         )  # fmt: skip
         return lowering.claim(position, where, core, which)
 
@@ -167,7 +169,7 @@ def _within(values: Number, highest: Array) -> Array:
 
 def neighbourhood(
     op: str, x: Node, axes: Sequence[int], shapes: Shapes, border: str, weights: Node,
-    windows: Windows, parts: int = 1, fill: Node | None = None,
+    windows: Windows, parts: int = 1, fill: Node | None = None, is_symmetric: bool = False,
 ) -> Node:  # fmt: skip
     """Sum `x` over windows along `axes`, as float32."""
     widest = int(windows.count.max(initial=0))
@@ -175,6 +177,7 @@ def neighbourhood(
         raise ValueError(
             f"the window is too large: {widest} elements, and at most {MAX_WINDOW} are possible"
         )
-    kind = Neighbourhood(x.rank, tuple(axes), border, parts, windows.scale is not None)
+    is_scaled = windows.scale is not None
+    kind = Neighbourhood(x.rank, tuple(axes), border, parts, is_scaled, is_symmetric)
     inputs = [x, weights] if fill is None else [x, weights, fill]
     return make(op, kind, inputs, shapes, x.layout, x.batch, windows)

@@ -19,6 +19,7 @@ from ...kernels.ir.expr import Expr
 from ..graph.node import Node
 from ..graph.shapes import Shapes
 from .base import Kind, Reads, Request, Term, Terms, Work, interned, made_of
+from .opaque import alias
 
 if TYPE_CHECKING:
     from ..plan.lowering import Lowering
@@ -42,7 +43,7 @@ class Pointwise(Kind):
         if i in _looked_up(self.expr):
             return Reads.TABLE
         if i in _scattered(self.expr):
-            return Reads.SCATTERED
+            return Reads.SCATTERED if _is_read_often(self.expr, i) else Reads.ELSEWHERE
         return Reads.OWN if all(self.same[i]) else Reads.MOVED
 
     def cost(self) -> int:
@@ -50,6 +51,22 @@ class Pointwise(Kind):
 
     def cost_anywhere(self) -> int | None:
         return _cost(self.expr) if _is_local(self.expr) else None
+
+    def cost_moved(self, axes: frozenset[int] | None) -> int | None:
+        if axes is None:
+            return self.cost_anywhere()
+        if any(e.op in ("lookup", "extent", *ELSEWHERE) for e in ex.walk([self.expr])):
+            return None
+        return None if axes & {a % self.rank for a in _positions(self.expr)} else _cost(self.expr)
+
+    def moved_axes(self, i: int) -> frozenset[int] | None:
+        reads = [e for e in _reads_of(self.expr) if e.op in ELSEWHERE and e.attr[0] == i]
+        return frozenset(axis % self.rank for e in reads for axis in e.attr[2])
+
+    def passed_on(self, i: int, axes: frozenset[int] | None) -> frozenset[int] | None:
+        if axes is None:
+            return None
+        return frozenset(d for d, a in enumerate(self.axes[i]) if a in axes)
 
     def can_loop(self) -> bool:
         return not any(e.op in ("lookup", *ELSEWHERE) for e in ex.walk([self.expr]))
@@ -195,6 +212,9 @@ def _same(mine: Shapes, out: Shapes, axes: tuple[int, ...]) -> tuple[bool, ...]:
         return (True,) * len(axes)
     if not axes:
         return ()
+    known, wanted = mine.facts, out.facts
+    if known and wanted:  # uniform: Python's integers are faster than NumPy
+        return tuple([n == wanted[1 + a] for n, a in zip(known[1:], axes, strict=True)])
     equal = mine.rows == out.rows[:, list(axes)]
     return tuple(equal.all(axis=0).tolist())
 
@@ -207,6 +227,9 @@ def broadcast_to(op: str, x: Node, shapes: Shapes, layout: str | None, batch: bo
 
 def copy(op: str, x: Node, layout: str | None = None, shapes: Shapes | None = None) -> Node:
     """A copy of `x` in memory of its own, which is arranged as `shapes` (equal to its own) says."""
+    if x.dtype.is_enum:  # kernels copy its numbers
+        numbers = copy(op, alias(op, x, x.shapes, dt.int32, x.layout), layout, shapes)
+        return alias(op, numbers, numbers.shapes, x.dtype, numbers.layout)
     return pointwise(op, _copy, [x], [tuple(range(x.rank))], shapes or x.shapes, layout or x.layout)
 
 
@@ -228,10 +251,23 @@ def _scattered(expr: Expr) -> frozenset[int]:
 
 
 @memoized(4096)
+def _is_read_often(expr: Expr, i: int) -> bool:
+    """Whether an input is read at more than one place."""
+    reads = [e for e in _reads_of(expr) if e.attr[0] == i]
+    return len(reads) > 1 or reads[0].op != "fetch"
+
+
+@memoized(4096)
+def _positions(expr: Expr) -> frozenset[int]:
+    """Axes along which a body depends on the position."""
+    return frozenset(e.attr for e in ex.walk([expr]) if e.op == "index")
+
+
+@memoized(4096)
 def _told_apart(expr: Expr) -> frozenset[int]:
     """Axes along which a body reads fixed positions or depends on the position."""
     pinned = (axis for e in _reads_of(expr) for axis, _ in e.attr[1])
-    return frozenset((*pinned, *(e.attr for e in ex.walk([expr]) if e.op == "index")))
+    return _positions(expr).union(pinned)
 
 
 @memoized(4096)

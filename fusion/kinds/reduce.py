@@ -8,7 +8,7 @@ up to three nodes (see NOTE [order of summation] in kernels/ir/reduction.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -147,9 +147,10 @@ class Reduce(Kind):
         step, at = binder.numbers(terms[0]) if terms else (0, 0)
         rows[:, place["lane_step",]], rows[:, place["lane_at",]] = step, at
 
-    @property
-    def is_bound_by_shapes(self) -> bool:
-        return not self.is_mean and self.lane_axis is None
+    def bound_by(self, node: Node) -> Hashable | None:
+        numbers = node.params
+        is_known = numbers.lanes is None and not isinstance(numbers.divisors, np.ndarray)
+        return (numbers.divisors,) if is_known else None
 
     def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         extents = node.inputs[0].shapes.rows[:, self.axes[k]]

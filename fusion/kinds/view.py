@@ -48,6 +48,11 @@ class View(Kind):
     def cost_anywhere(self) -> int | None:
         return None if self.checked else 0
 
+    def passed_on(self, i: int, axes: frozenset[int] | None) -> frozenset[int] | None:
+        if axes is None or i:
+            return None
+        return frozenset(d for d, a in enumerate(self.axes) if a in axes)
+
     @property
     def is_rename(self) -> bool:
         return self.relabel

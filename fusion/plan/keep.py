@@ -81,11 +81,14 @@ def keep_scattered(draft: Draft) -> None:
     """Store values that are read at several positions, unless they are cheap to compute there."""
     for p, kind in draft.pending():
         for k, i in enumerate(draft.inputs[p]):
+            op = draft.node(p).op
             if kind.reads(k) is Reads.SCATTERED:
-                keeps, takes = (_on_cpu(draft, p, w) for w in ("keeps_rows", "takes_rows"))
-                held = _needs_memory(draft, i, keeps, takes)
+                held = _needs_memory(draft, i, p)
                 if held is not None:
-                    draft.keep.setdefault(held, f"{draft.node(p).op} reads it at several positions")
+                    draft.keep.setdefault(held, f"{op} reads it at several positions")
+            elif kind.reads(k) is Reads.ELSEWHERE:
+                for held in _not_elsewhere(draft, i, kind.moved_axes(k)):
+                    draft.keep.setdefault(held, f"{op} reads it at positions of its own")
 
 
 def keep_not_computable(draft: Draft) -> None:
@@ -176,17 +179,15 @@ def keep_summaries(draft: Draft) -> None:
         small.append(kind.is_summary or any(small[i] for i in inputs if i not in spread))
 
 
-def _needs_memory(draft: Draft, p: int, once: bool, takes_rows: bool = False) -> int | None:
-    """The value to store so that `p` can be read anywhere; None if nothing must be stored.
-
-    `once`: the reader computes each element once for all positions that read it, row by row.
-    `takes_rows`: a core inside of the reader's core may compute these rows.
-    """
+def _needs_memory(draft: Draft, p: int, reader: int) -> int | None:
+    """The value to store so that `reader` can read `p` anywhere; None if nothing must be stored."""
+    # Such a reader computes each element once for all positions that read it, row by row.
+    once = _on_cpu(draft, reader, "keeps_rows")
     start, left = p, DEAR if once else TAP_COST
     while p not in draft.keep:
         kind = draft.kind(p)
         assert kind is not None
-        if takes_rows and kind.gives_rows:
+        if _fits_inside(draft, reader, p):
             return None
         again = kind.cost_in_rows() if once else kind.cost_anywhere()
         if again is None:
@@ -204,6 +205,29 @@ def _needs_memory(draft: Draft, p: int, once: bool, takes_rows: bool = False) ->
             return None
         p = pending[0]
     return None
+
+
+def _not_elsewhere(draft: Draft, p: int, axes: frozenset[int] | None) -> list[int]:
+    """The values to store so that `p` can be computed at other positions along `axes`. Each element
+    is computed for one reader, so it costs no more there."""
+    found: list[int] = []
+    stack = [(p, axes)]
+    seen = set(stack)
+    while stack:
+        q, moved = stack.pop()
+        kind = draft.kind(q)
+        if q in draft.keep or kind is None or moved == frozenset():
+            continue
+        if kind.cost_moved(moved) is None:
+            found.append(p if kind.stores_its_users else q)
+            continue
+        for k, i in enumerate(draft.inputs[q]):
+            if draft.node(i).rank and kind.reads(k) is not Reads.TABLE:
+                place = (i, kind.passed_on(k, moved))
+                if place not in seen:
+                    seen.add(place)
+                    stack.append(place)
+    return found
 
 
 def keep_joined_joins(draft: Draft) -> None:
@@ -258,7 +282,7 @@ def _costs(draft: Draft) -> list[int]:
 def keep_all_but_one_core(draft: Draft) -> None:
     """Store all but the last core where several meet, because a kernel has room for only one.
 
-    A core that takes rows may have one inside that gives them.
+    A core that takes rows or frames may have one inside that gives them.
     """
     carried: list[int | None] = []  # the core in the kernel that would compute each value
     for p, inputs in enumerate(draft.inputs):
@@ -270,13 +294,21 @@ def keep_all_but_one_core(draft: Draft) -> None:
             if core is not None and i not in draft.keep:
                 met.setdefault(core, []).append(i)
         stay = [p] if own else list(met)[-1:]
-        if own and _on_cpu(draft, p, "takes_rows"):
-            stay += [core for core in met if _on_cpu(draft, core, "gives_rows")][:1]
+        if own:
+            stay += [core for core in met if _fits_inside(draft, p, core)][:1]
         for core, through in met.items():
             if core not in stay:
                 held = through[0] if len(through) == 1 else core
                 draft.keep[held] = "a kernel computes one resample, filter or reduction"
         carried.append(stay[0] if stay else None)
+
+
+def _fits_inside(draft: Draft, p: int, inner: int) -> bool:
+    """Whether the core of `inner` may be inside of the core of `p`."""
+    return any(
+        _on_cpu(draft, p, f"takes_{what}") and _on_cpu(draft, inner, f"gives_{what}")
+        for what in ("rows", "frames")
+    )
 
 
 def _on_cpu(draft: Draft, p: int, what: str) -> bool:

@@ -184,7 +184,7 @@ class Lowering:
         """
         own = list(terms)
         inside = self._is_inside(terms)
-        first = self.rank + CORE_AXES * inside
+        first = self.first_dimension(terms)
         for k, a in enumerate(axes):
             own[a] = (first + k, 0, ())
         count, which = self._channels_of(position, terms, axes)
@@ -196,6 +196,10 @@ class Lowering:
         if inside and (self._is_inside(tuple(left)) or not self._is_inside(_at(terms, axes))):
             raise CoreConflictError(position)
         return tuple(own), count, which
+
+    def first_dimension(self, terms: Terms) -> int:
+        """The number of the first dimension of a core that is requested at `terms`."""
+        return self.rank + CORE_AXES * self._is_inside(terms)
 
     def _channels_of(
         self, position: int, terms: Terms, axes: Sequence[int]
@@ -243,7 +247,7 @@ class Lowering:
         assert found is not None
         position, _, inner = found
         follows = tuple(range(self.rank, self.rank + len(core.axes)))
-        if not core.takes_rows or not inner.gives_rows or inner.axes != follows:
+        if not core.takes(inner) or inner.axes != follows:
             raise CoreConflictError(position)
         return inner
 

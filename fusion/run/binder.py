@@ -82,8 +82,6 @@ def sized_by(step: KernelStep, nodes: list[Node]) -> tuple[int, ...]:
     terms += [t for window in recipe.windows for _, t in window.tests]
     found = {recipe.root, *(p for p, _ in operands), *(w.position for w in recipe.windows)}
     for position, where in recipe.cores:
-        if not nodes[position].definition.kind.is_bound_by_shapes:
-            return ()
         terms += where
         found.update((position, *step.members))
     path = [s for _, _, steps in terms for s in steps]
@@ -127,7 +125,7 @@ class Binder:
 
     def bound(self, step: KernelStep) -> tuple[Array, int]:
         """The table of a CPU kernel, and how many bytes of scratch memory it needs."""
-        key = self._template_key(step)
+        key = self.template_key(step)
         found = None if key is None else _templates.get(key)
         if found is not None:
             return found.filled(self.values), found.room
@@ -137,17 +135,30 @@ class Binder:
             _templates[key] = self._template(step, rows, room)
         return rows, room
 
-    def _template_key(self, step: KernelStep) -> tuple[Any, ...] | None:
+    def template_of(self, step: KernelStep) -> Template | None:
+        """The template of a step's table, if it has one."""
+        key = self.template_key(step)
+        return None if key is None else _templates.get(key)
+
+    def template_key(self, step: KernelStep) -> tuple[Any, ...] | None:
         """What the template of a step depends on; None if its table cannot be made from one."""
         if step.sized is None:
             step.sized = () if step.recipe.flat else sized_by(step, self.nodes)
+        if not step.sized:
+            return None
         key: list[Any] = [step]
+        for p, _ in step.recipe.cores:
+            node = self.nodes[p]
+            numbers = node.definition.kind.bound_by(node)
+            if numbers is None:
+                return None
+            key.append(numbers)
         for p in step.sized:
             facts, storage = self.nodes[p].shapes.facts, self.values[p]
             if not facts or (storage is not None and storage.strides is not None):
                 return None
             key.append(facts)
-        return tuple(key) if len(key) > 1 else None
+        return tuple(key)
 
     def _template(self, step: KernelStep, rows: Array, room: int) -> Template:
         columns, rows = address_columns(step.spec, step.recipe), rows.copy()

@@ -158,7 +158,8 @@ class Run:
                 self.values[p] = allocate(node.shapes, node.dtype.bytes, gpu.take)
             table = self.binder.table(step.spec, step.recipe)
             # The owners of all memory that a launch touches must outlive the launch.
-            alive = [self._value(p).owner for p in (*step.reads, *step.writes)]
+            values = [self._value(p) for p in (*step.reads, *step.writes)]
+            alive = [owner for value in values for owner in value.owners()]
             self._staged(step, gpu.launch, step.kernel, step.spec, table, alive)
 
 

@@ -296,7 +296,8 @@ def is_cheap(node: Node) -> bool:
     while stack and left >= 0:
         n = stack.pop()
         if n.storage is None:
-            if n.kind is not None and n.kind.takes_long:
+            kind = n.kind  # read once: another thread may compute the node and drop it meanwhile
+            if kind is not None and kind.takes_long:
                 return False
             left -= int(n.shapes.volumes.sum()) + 1
             stack.extend(n.inputs)

@@ -20,11 +20,12 @@ from ...kernels.cpu.decode_loop.job import DecodeJob, sample_kernel
 from ..graph.node import Node
 from ..graph.shapes import Array, Shapes
 from ..graph.sites import at_site
-from ..graph.storage import Storage, address_of, allocate, array_at
+from ..graph.storage import Storage, address_of, allocate, array_at, as_array
 from ..plan.steps import DecodeStep, KernelStep, Segment, Step
 from .binder import Binder
 from .flat import PARALLEL_MIN_BYTES
 from .regions import Region
+from .uniform import arrangement_key, remember, run_again
 from .watch import watched
 
 # Intermediate values up to this size stay in the L2 cache anyway. Beyond it, each sample goes
@@ -51,6 +52,9 @@ def run_segment(
     pool: ThreadPool,
 ) -> None:
     """Compute the values of a segment, and put them into `values` for later segments."""
+    key = arrangement_key(segment, nodes, regions, binder, pool.num_threads)
+    if key is not None and run_again(key, segment, nodes, values):
+        return
     # Independent results of one program may be batches of different sizes.
     by_count: dict[int, list[Step]] = {}
     for step in segment.steps:
@@ -58,7 +62,11 @@ def run_segment(
             step.kernel, step.scratch = cpu_runtime.get_kernel(step.spec), Scratch(step.spec)
         by_count.setdefault(nodes[step.root].count, []).append(step)
     for count, steps in by_count.items():
-        Pipeline(steps, segment.slots, nodes, values, regions, binder, pool).run(count)
+        pipeline = Pipeline(steps, segment.slots, nodes, values, regions, binder, pool)
+        pipeline.run(count)
+        if key is not None and pipeline.on_one_thread:
+            templates = [binder.template_of(s) for s in pipeline.kernels]
+            remember(key, templates, count, pipeline.at_once)
 
 
 class Pipeline:
@@ -91,6 +99,8 @@ class Pipeline:
         self.between = 0  # bytes of scratch memory for values between steps
         self.room = 0  # bytes of scratch memory that the kernels need for themselves
         self.buffers: dict[int, Buffer] = {}  # scratch memory of each worker
+        self.on_one_thread = False  # whether it ran on one thread, without values in scratch memory
+        self.at_once = 1  # samples that went through all kernels together
 
     def run(self, count: int) -> None:
         self._place()
@@ -101,7 +111,7 @@ class Pipeline:
             return
         works = self._works(tables)
         bounds = self._chunks(count)
-        size = 1 if self.scratch else self._samples_at_once(count)
+        size = self.at_once = 1 if self.scratch else self._samples_at_once(count)
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
@@ -111,6 +121,7 @@ class Pipeline:
                 self._do(works, sample, min(sample + size, end), worker)
 
         if len(bounds) == 2:
+            self.on_one_thread = not self.scratch and not self.decodes
             chunk(0, 0)
         else:
             self.pool.parallel_for(len(bounds) - 1, chunk)
@@ -301,6 +312,8 @@ class Pipeline:
         if self._has_regions(p):
             self.prepares.append(params.prepare)
         is_relative, is_held = p in self.scratch, p == self.held
+        takes_arrays = node.definition.kind.takes_arrays
+        sources = [self._samples(i) for i in step.reads] if takes_arrays else []
 
         def work(begin: int, end: int, places: Places) -> None:
             for s in range(begin, end):
@@ -311,11 +324,21 @@ class Pipeline:
                             places[1] = held - addresses[s]
                             continue
                     address = addresses[s] + (places[0] if is_relative else 0)
-                    function(params, s, array_at(address, shapes[s], dtype))
+                    given = [sample(s, places) for sample in sources]
+                    function(params, s, *given, array_at(address, shapes[s], dtype))
                 except Exception as error:
                     raise at_site(error, node.op, node.result.site) from error.__cause__
 
         return work
+
+    def _samples(self, p: int) -> Callable[[int, Places], Array]:
+        """The samples of a value as arrays, by number."""
+        node, storage = self.nodes[p], self.values[p]
+        assert storage is not None
+        if p not in self.scratch:
+            return lambda s, _places: as_array(storage, node, s)
+        shapes, dtype, address = node.shapes.tuples, node.dtype.np, self.scratch[p]
+        return lambda s, places: array_at(places[0] + address, shapes[s], dtype)
 
 
 def _runs(count: int, threads: int, longest: int) -> list[int]:

@@ -7,7 +7,8 @@ of the speed of reused memory (4 GB/s against 44), so freed blocks are kept and 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+import weakref
+from collections import defaultdict, deque
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ Array = np.ndarray[Any, Any]
 class Block:
     """Memory of the pool, which many buffers use one after the other."""
 
-    __slots__ = ("address", "memory", "places")
+    __slots__ = ("__weakref__", "address", "memory", "places")
 
     def __init__(self, memory: Array) -> None:
         self.memory = memory
@@ -69,20 +70,43 @@ class Buffer:
 
 
 class Pool:
-    """Free blocks by size class. All methods are thread-safe."""
+    """Free blocks by size class. All methods are thread-safe.
+
+    An interrupt may end any method in the middle, a destructor that gives a block back among them.
+    Then the block is gone, and a count is wrong until `_recount` compares it with what exists.
+    """
 
     def __init__(self, limit: int = POOL_LIMIT_BYTES) -> None:
         self._free: dict[int, list[Block]] = defaultdict(list)
         self._lock = forks.lock()  # garbage collection in take() may run a Buffer's __del__
         self._limit = limit
+        self._sizes: dict[weakref.ref[Block], int] = {}  # of all blocks that exist
+        # Blocks that do not exist any more. It is filled by a C function, which nothing interrupts.
+        self._gone: deque[weakref.ref[Block]] = deque()
+        self._total_bytes = 0  # of `_sizes`
         self.free_bytes = 0
-        self.live_bytes = 0
         self.peak_bytes = 0
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes in use."""
+        return self.stats()[0]
+
+    def _recount(self) -> None:
+        self._note_gone()
+        self._total_bytes = sum(self._sizes.values())
+        self.free_bytes = sum(size * len(blocks) for size, blocks in self._free.items())
+
+    def _note_gone(self) -> None:
+        while self._gone:
+            self._total_bytes -= self._sizes.pop(self._gone.popleft(), 0)
 
     def stats(self) -> tuple[int, int, int, int]:
         """Bytes in use, bytes kept, the peak of bytes in use, and the limit of bytes kept."""
         with self._lock:
-            return self.live_bytes, self.free_bytes, self.peak_bytes, self._limit
+            self._recount()
+            live = self._total_bytes - self.free_bytes
+            return live, self.free_bytes, self.peak_bytes, self._limit
 
     def set_limit(self, nbytes: int) -> None:
         """Keep at most this many bytes of freed blocks."""
@@ -101,26 +125,29 @@ class Pool:
             block = blocks.pop() if blocks else None
             if block is not None:
                 self.free_bytes -= size
-            self.live_bytes += size
-            if self.live_bytes > self.peak_bytes:
-                self.peak_bytes = self.live_bytes
+                live = self._total_bytes - self.free_bytes
+                if live > self.peak_bytes:
+                    self.peak_bytes = live
         if block is None:
             block = self._allocate(size, nbytes)
         return Buffer(self, block, nbytes)
 
     def _allocate(self, size: int, nbytes: int) -> Block:
         try:
-            return Block(np.empty(size, np.uint8))
+            block = Block(np.empty(size, np.uint8))
         except MemoryError:
-            with self._lock:
-                self.live_bytes -= size
             # NumPy's own error cannot be rebuilt with another message, so it could not name the op.
             raise MemoryError(f"there is no memory for {nbytes / 1e9:,.1f} GB") from None
+        with self._lock:
+            self._sizes[weakref.ref(block, self._gone.append)] = size
+            self._note_gone()
+            self._total_bytes += size
+            self.peak_bytes = max(self.peak_bytes, self._total_bytes - self.free_bytes)
+        return block
 
     def give_back(self, block: Block) -> None:
         size = block.memory.size
         with self._lock:
-            self.live_bytes -= size
             if self.free_bytes + size <= self._limit:
                 self._free[size].append(block)
                 self.free_bytes += size

@@ -2,10 +2,9 @@
 
 Numba compiles one function at a time, even if many threads ask. A program that decodes JPEG files
 will most likely resize them. So if it decodes the first ones and the cache is empty, a second
-process (`python -m ndd.kernels.cpu.compile_ahead`) compiles the helpers of a resize, in the order
-of `USUAL`, while this process compiles other things. The first batch of ResNet-50's training loop
-comes 1 to 2 s earlier (of 5.5 to 6.5, on two cores of a busy machine). NDD_COMPILE_AHEAD=0
-disables it.
+process compiles the helpers of a resize, in the order of `USUAL`, while this process compiles other
+things. The first batch of ResNet-50's training loop comes 1 to 2 s earlier (of 5.5 to 6.5, on two
+cores of a busy machine). NDD_COMPILE_AHEAD=0 disables it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,13 @@ from __future__ import annotations
 import atexit
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+from ..common import own_process
+from ..common.disk_cache import LOCK_SECONDS, is_usable
 
 USUAL = ("sum_band_u8_3", "sum_rows_f32_ring", "sum_rows_u8", "sum_columns_3")
 _process: subprocess.Popen[bytes] | None = None
@@ -27,21 +28,14 @@ def begin(missing: list[str], folder: Path) -> None:
     """Start the second process if helpers are missing and `folder` is writable."""
     global _process
     is_wanted = os.environ.get("NDD_COMPILE_AHEAD") != "0" and (os.cpu_count() or 1) > 1
-    # If Python is embedded, the executable is another program and may not understand -m.
-    is_python = Path(sys.executable or "").name.startswith("python")
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    is_possible = is_python and os.access(folder, os.W_OK)
+    is_possible = own_process.can_start() and is_usable(folder) and os.access(folder, os.W_OK)
     if _process is not None or not missing or not is_wanted or not is_possible:
         return
-    root = str(Path(__file__).parents[3])  # the folder that contains the package
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     with suppress(OSError):  # on failure this process compiles everything itself
         _process = subprocess.Popen(
-            [sys.executable, "-m", "ndd.kernels.cpu.compile_ahead", *missing],
+            own_process.command("ndd.kernels.cpu.compile_ahead", "main", *missing),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path, "NDD_COMPILE_AHEAD": "0"},
+            start_new_session=True, env=own_process.environment(NDD_COMPILE_AHEAD="0"),
         )  # fmt: skip
         atexit.register(_leave)
 
@@ -53,7 +47,10 @@ def turn(name: str) -> int:
 
 def wait_for(name: str, file: Callable[[str], Path]) -> None:
     """Wait while the second process compiles this helper; return at once if it does not."""
+    end = time.monotonic() + LOCK_SECONDS
     while _process is not None and name in USUAL and _process.poll() is None:
+        if time.monotonic() > end:
+            return
         if name != next((n for n in USUAL if not file(n).exists()), None):
             return
         time.sleep(0.005)
@@ -65,13 +62,10 @@ def _leave() -> None:
         _process.returncode = 0
 
 
-def main() -> None:
+def main(*names: str) -> None:
+    """Compile helpers; what the second process does."""
     from . import helpers as cpu_helpers
     from .runtime import link, machine
 
-    for name in sys.argv[1:]:
+    for name in names:
         cpu_helpers.ensure([name], machine(), link)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,11 +10,12 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..common import background, forks
-from ..common.disk_cache import cache_dir, load_object, store_object
+from ..common.disk_cache import cache_dir, cached_object
 from ..common.memo import memoized
 from . import compile_ahead
 
@@ -23,6 +24,7 @@ compiling = forks.foreign_lock()
 # Name → (engine that owns the code, address). Not a cache: linked kernels jump to this address, so
 # an entry stays for the life of the process. There are a few dozen.
 _loaded: dict[str, tuple[Any, int]] = {}
+compile_count = 0  # how many helpers this process compiled; tests assert on it
 _nowhere = ctypes.c_int64()
 _IMPORT = re.compile(r"^from ndd\.kernels\.cpu\.helpers import (.+)$", re.MULTILINE)
 
@@ -47,13 +49,10 @@ def ensure(
             if name in _loaded:
                 continue
             compile_ahead.wait_for(name, file)
-            kept = load_object(file(name), name)
-            if kept is None:
-                if name == "jpeg_frames":
-                    missing = [n for n in compile_ahead.USUAL if not file(n).exists()]
-                    compile_ahead.begin(missing, file(name).parent)
-                kept = _compile(name)
-                store_object(file(name), name, *kept)
+            if name == "jpeg_frames" and not file(name).exists():
+                missing = [n for n in compile_ahead.USUAL if not file(n).exists()]
+                compile_ahead.begin(missing, file(name).parent)
+            kept = cached_object(file(name), name, partial(_compile, name))
             engine, address = link(*kept)
             llvm.add_symbol(_symbol(name), address)
             _loaded[name] = engine, address
@@ -86,6 +85,8 @@ def _symbol(name: str) -> str:
 
 
 def _compile(name: str) -> tuple[str, bytes]:
+    global compile_count
+    compile_count += 1
     from .native import catalogue
     from .native.compile import compile_native
 

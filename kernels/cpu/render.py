@@ -18,6 +18,7 @@ from ..ir.rewrites import fold, without_detours
 from ..ir.spec import Access, KernelSpec
 from ..ir.tabulate import byte_loads
 from . import functions as cpu_functions
+from .byte_rows import Lookup, lookups_of, row_call
 from .cores import columns_of
 from .lines import LINES, TILE_COLUMNS, TILE_ROWS, LineWriter, ask_for_output
 
@@ -146,7 +147,7 @@ class Writer(Lines):
             self.hoisted = self.lines.needs()
             self.stores = self.lines.cut(self.stores)
             self.order = self._analyse(self.stores, self.hoisted)
-        self.tiled = self.lines is not None or any(e.op == "fetch" for e in self.order)
+        self.tiled = self.lines is not None or self._jumps()
         self.columns = columns_of(spec)
         self.core = spec.core.cpu_renderer()(self) if spec.core else None
         values = [value for _, _, value in self.stores]
@@ -164,6 +165,18 @@ class Writer(Lines):
             if e not in self.depths:
                 self.depths[e] = self.spec.depth(e, self.depths)
         return order
+
+    def _jumps(self) -> bool:
+        """Whether a position that is read depends on the innermost loop and on others, so that a
+        row of the result may be read from anywhere, as in a rotation."""
+        loops = self.spec.loop_axes
+        for position in (a for e in self.order if e.op == "fetch" for a in e.args):
+            parts = walk([position])
+            axes = set[int]().union(*map(self.spec.own_axes, parts)).intersection(loops)
+            is_computed = any(e.op in ("core", "lane") for e in parts)
+            if is_computed or (len(axes) > 1 and loops[-1] in axes):
+                return True
+        return False
 
     def inside(self) -> Writer:
         """A writer of the same file for the core inside of the core."""
@@ -253,6 +266,10 @@ class Writer(Lines):
         loop = f"for o_{axes[depth]} in range({rows}):"
         yield from _indent([loop, *_indent(self._nest(depth + 1, stores, done), 1)], by)
 
+    def point(self) -> Iterable[str]:
+        """The lines of one point, for a core that writes the loops around them."""
+        return self._nest(len(self.spec.loop_axes), self.stores, {_LINE})
+
     def _only_tiles(self) -> Iterable[str]:
         """The loop over tiles in a kernel that has one loop or none."""
         if self.spec.loop_axes:
@@ -275,6 +292,10 @@ class Writer(Lines):
         """
 
         def loops() -> list[str]:
+            if self.only_looks_up and not self.tiled:
+                call = row_call(self, axis, lookups_of(self, stores))
+                if call is not None:
+                    return [call]
             begin, end = ("tile", "tile_end") if self.tiled else ("0", f"n_{axis}")
             if windows:
                 return list(self._split(axis, stores, windows[0], done, begin, end))
@@ -363,8 +384,25 @@ class Writer(Lines):
             byte = f"i64(load_u8(in_{slot}, {where}))"
             yield self._store(point, k, f"get_{self.spec.stores[k].dtype}(table_{t}, {byte})", t)
 
+    def _tabulated_bytes(self) -> list[Lookup] | None:
+        """All results, if each is looked up in a table of bytes by a byte."""
+        assert self.table_source is not None
+        kinds = {self.spec.stores[k].dtype for _, k, _ in self.stores}
+        kinds |= {source.dtype for source in self.table_source}
+        if not kinds <= {dt.uint8, dt.int8} or any(s.args for s in self.table_source):
+            return None
+        return [
+            Lookup(point, k, self.table_source[t], f"table_{t}")
+            for t, (point, k, _) in enumerate(self.stores)
+        ]
+
     def _look_up_loops(self, depth: int) -> Iterable[str]:
         axes = self.spec.loop_axes
+        if depth == len(axes) - 1:
+            call = row_call(self, axes[-1], self._tabulated_bytes())
+            if call is not None:
+                yield call
+                return
         if depth == len(axes):
             yield from self._look_up()
             return

@@ -19,10 +19,9 @@ from typing import Any
 from ..common import background, trace
 from ..common.disk_cache import (
     cache_dir,
+    cached_object,
     digest,
-    load_object,
     package_version,
-    store_object,
     write_atomically,
 )
 from ..common.memo import Memo, memoized
@@ -132,12 +131,14 @@ def _make(spec: KernelSpec, name: str) -> CpuKernel:
     object_path = folder / f"{name}.{machine()}.o"
     if "codegen" in os.environ.get("NDD_DEBUG", ""):
         print(source)
-    kept, helpers = load_object(object_path, source), cpu_helpers.names_in(source)
-    if kept is None:
+    helpers = cpu_helpers.names_in(source)
+
+    def compiled() -> tuple[str, bytes]:
         write_atomically(source_path, source.encode())
         cpu_helpers.promise(helpers)
-        kept = _compile(source, name, source_path)
-        store_object(object_path, source, *kept)
+        return _compile(source, name, source_path)
+
+    kept = cached_object(object_path, source, compiled)
     # Last, because another process may be compiling the helpers meanwhile (compile_ahead.py).
     cpu_helpers.ensure(helpers, machine(), link)
     engine, address = link(*kept)

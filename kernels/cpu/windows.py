@@ -4,8 +4,9 @@ The kernel computes each input row once, as float32 with its border, each channe
 A ring in scratch memory keeps the rows that the next lines need. A separable window is summed along
 each row before the row enters the ring, and a line is a weighted sum of rows in the ring. If one
 window spans all dimensions, the ring keeps unsummed rows, and a line is a weighted sum of shifted
-rows. Both use the same loop: a weighted sum of runs of floats, given a list of their addresses
-(native/window_sums.py). Later ops of the group read the line, so no full-size intermediate exists.
+rows. Either way it is a weighted sum of runs of floats, given a list of their addresses
+(native/window_sums.py, and native/folded_sums.py for symmetric windows). Up to four lines are
+summed at once. Later ops of the group read the line, so no full-size intermediate exists.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from ..ir.core import Column
 from ..ir.expr import Expr
 from ..ir.spec import KernelSpec
-from ..ir.windows import WindowSum, period
+from ..ir.windows import LINES, WindowSum, period
 from .cores import Array, CpuCore, indented
 from .native.block_sizes import GROUP
 from .rows import Rows
@@ -36,16 +37,15 @@ class WindowLines(CpuCore):
         super().__init__(writer)
         core = _core(self.spec)
         self.core = core
-        self.source = Rows(writer, core)
         self.axes = core.axes
         self.last = len(core.axes) - 1
         self.rows = range(self.last)
         self.channels = core.lanes
         self.parts = range(max(core.parts, 1))
         self.is_direct = core.parts == 0
-        # Two neighbouring lines read nearly the same rows, so we compute them together (400 × 500
-        # × 3 bytes: blur with σ = 1 takes 0.52 instead of 0.57 ms, a 7 × 7 filter 0.95 not 1.19).
-        self.in_pairs = self.last == 1 and not core.is_scaled
+        self.source = Rows(writer, core)
+        # Neighbouring lines read nearly the same rows, so we compute some of them together.
+        self.has_groups = self.last == 1 and (self.is_direct or core.is_symmetric)
         if self.source.inner is not None:
             self.source.inner.row_step = "win_step_0"
 
@@ -60,7 +60,8 @@ class WindowLines(CpuCore):
         core = _core(spec)
         rings = [f"ring_{p}" for p in range(max(core.parts, 1))]
         lists = [f"{what}_{p}" for p in range(core.parts) for what in ("across", "down", "deep")]
-        return ("line", "turned", "part", "raw", "kept", "layers", *rings, *(lists or ["taps"]))
+        rows = ("line", "summed", "outs", "part", "raw", "kept", "layers")
+        return (*rows, *rings, *(lists or ["taps"]))
 
     @classmethod
     def area_bytes(cls, spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
@@ -80,20 +81,21 @@ class WindowLines(CpuCore):
         axis = core.axes[last]
         one = np.ones_like(reach(last))
         n = one if axis is None else numbers(("n", axis))
-        row = numbers(("win_in", last)) + reach(last) + LINE
+        row = numbers(("win_in", last)) + reach(last) + 2 * LINE
         line, raw = (4 * core.lanes * width for width in (np.maximum(row, n + LINE), row))
         slots = one
         for k in range(last):
             slots = slots * numbers(("win_ring", k))
         slots = slots + 1
         layers = raw * np.max(counts(0), axis=0) if last == 2 and core.parts else 0 * one
-        areas = [2 * line, 2 * raw, raw, raw, 8 * slots, layers, *[slots * raw for _ in parts]]
+        areas = [line, LINES * raw, 8 * LINES * one, raw, raw, 8 * slots, layers]
+        areas += [slots * raw for _ in parts]
         for p in range(core.parts):
             along = [numbers(("win_count", p, k)) for k in range(last + 1)]
-            areas += [8 * along[-1], 8 * (along[-2] + 1 if last else one), 8 * along[0]]
+            areas += [8 * along[-1], 8 * (along[max(last - 1, 0)] + LINES), 8 * along[0]]
         if not core.parts:
             sizes = [counts(k)[0] for k in range(last + 1)]
-            areas.append(8 * (np.prod(sizes, axis=0) + sizes[-1]))
+            areas.append(8 * (np.prod(sizes, axis=0) + LINES * sizes[-1]))
         return areas
 
     # -- once per sample -----------------------------------------------------------------------
@@ -136,21 +138,18 @@ class WindowLines(CpuCore):
         yield from self._span(f"win_in_{last}")
         yield "origin = min(begin, low)"
         yield "pitch = max(end, high) - origin"
-        yield f"room = max(pitch, {n})"
-        yield f"is_straight = (win_step_{last} == 1) & (columns == {n})"
-        # One loop sums all planes and the gaps between them, in groups of eight floats.
-        yield f"size = {_in_lines(f'{self.channels} * pitch')}"
-        yield f"line_0, line_1 = line, line + {_in_lines(f'{self.channels} * room')} * 4"
-        yield f"used = {self.channels - 1} * pitch + columns"
+        yield from self._sizes(n)
         slots = " * ".join(f"win_ring_{k}" for k in self.rows) or "1"
         yield f"slots = {slots}"
-        yield "made = -1"  # number of the line that is already in `line_1`
+        # The sums of lines `made` to `made + more` are known. There are none yet.
+        yield f"made, more = -{LINES}, 0"
         yield "for slot in range(slots):"
         yield "    put_i64(kept, slot, -1)"
         for p in range(core.parts):
-            first = f"raw + (lowest - win_anchor_{p}_{last} - origin) * 4"
-            yield f"for tap in range(win_count_{p}_{last}):"
-            yield f"    put_i64(across_{p}, tap, {first} + tap * 4)"
+            yield f"across_at_{p} = raw + (lowest - win_anchor_{p}_{last} - origin) * 4"
+            if not core.is_symmetric:
+                yield f"for tap in range(win_count_{p}_{last}):"
+                yield f"    put_i64(across_{p}, tap, across_at_{p} + tap * 4)"
         if core.is_scaled:
             self.writer.imports.add("as_f32")
         yield from self.source.prepare()
@@ -159,6 +158,21 @@ class WindowLines(CpuCore):
             edges = f"{self.channels}, pitch, origin, begin, end, end, end, 0, outside"
             yield f"{self._call('pad_edges_constant')}({row}, {edges})"
             yield from self._across("slots")
+
+    def _sizes(self, n: str) -> Iterator[str]:
+        """The sizes of rows; one loop sums all planes and the gaps between them."""
+        lanes, last = self.channels, self.last
+        yield f"size = {_in_lines(f'{lanes} * pitch')}"
+        yield f"used = {lanes - 1} * pitch + columns"
+        yield "across_used, mirrored, first_at = used, 0, 0"
+        yield f"is_straight = (win_step_{last} == 1) & (columns == {n})"
+        yield f"room = pitch if is_straight else {_in_lines(n)}"
+        if self.has_groups and not self.is_direct:
+            # Sums along a row are stored in reverse order, so the last plane comes first.
+            yield f"whole = {lanes} * pitch"
+            yield f"if (win_step_{last} == -1) & (columns == {n}) & (whole >= {LINE}):"
+            yield "    is_straight, used, mirrored, room = True, whole, whole, -pitch"
+            yield "    first_at = whole - columns"
 
     def _span(self, n: str) -> Iterator[str]:
         """The range of input columns to read, `low` to `high`, including those that the border
@@ -181,57 +195,65 @@ class WindowLines(CpuCore):
         for k in self.rows:
             place = f"win_step_{k} * {self._o(k)} + win_at_{k}"
             yield f"at_{k} = min(max({place}, 0), win_n_{k} - 1) + win_bias_{k}"
-        if not self.in_pairs:
-            yield "more = 0"
-            yield from self._line()
-            return
-        yield f"number = {self.outer_number()} * {self._n(0)} + {self._o(0)}"
-        yield "if number == made:"
-        yield "    line = line_1"
-        yield "else:"
-        yield "    line = line_0"
-        yield f"    more = i64(has_next(win_step_0, win_at_0, {self._o(0)}, {self._n(0)}, win_n_0))"
-        self.writer.imports.add("has_next")
-        yield "    if more:"
-        yield "        made = number + 1"
-        yield "        at_0 += min(win_step_0, 0)"
-        yield from indented(self._line())
+        number = self.outer_number()
+        for k in self.rows:
+            number = f"({number} * {self._n(k)} + {self._o(k)})"
+        yield f"ahead = {number} - made"
+        yield "if (ahead < 0) | (ahead > more):"
+        yield "    made, ahead = made + ahead, 0"
+        yield from indented(self._lines())
+        yield from self._turned()
 
-    def _line(self) -> Iterator[str]:
-        """Compute the current line and, if `more`, the next one."""
+    def _turned(self) -> Iterator[str]:
+        """Set `line` to the current line, with the columns that the kernel's loop asks for."""
+        last, own = self.last, "summed + ahead * size * 4"
+        yield "if is_straight:"
+        yield f"    line = {own} + first_at * 4"
+        yield "else:"
+        yield "    line = scratch + area_line"
+        given = f"line, room, {self.channels}, {self._n(last)}, win_step_{last}"
+        turn = f"{self._call('turn_line')}({own}, pitch, {given}"
+        yield f"    {turn}, win_at_{last} - lowest, columns)"
+
+    def _lines(self) -> Iterator[str]:
+        """Compute the sums of the current line and of some that follow it."""
         spans = {k: (f"before_{k}", f"reach_{k}") for k in self.rows}
-        if self.in_pairs:
+        if self.has_groups:
+            self.writer.imports.add("lines_ahead")
+            place = f"win_step_0, win_at_0, {self._o(0)}, {self._n(0)}, win_n_0"
+            yield f"more = lines_ahead({place}, win_count_0_0)"
+            yield "if win_step_0 < 0:"
+            yield "    at_0 -= more"
+            yield "for tap in range(more + 1):"
+            yield "    place = tap if win_step_0 >= 0 else more - tap"
+            yield "    put_i64(outs, tap, summed + place * size * 4)"
             spans[0] = "before_0", "reach_0 + more"
         yield from self._over_rows(self._keep, spans, in_order=self.source.inner is not None)
-        yield "to = line if is_straight else turned"
-        if self.in_pairs:
-            yield "to_1 = line_1 if is_straight else turned + size * 4"
         if self.is_direct:
             yield from self._direct()
         else:
             for p in self.parts:
                 yield from self._part(p)
-        yield "if not is_straight:"
-        turn, last = self._call("turn_line"), self.last
-        given = f"{self._n(last)}, win_step_{last}, win_at_{last} - lowest, columns"
-        yield f"    {turn}(turned, pitch, line, room, {self.channels}, {given})"
-        if self.in_pairs:
-            yield "    if more:"
-            yield f"        {turn}(to_1, pitch, line_1, room, {self.channels}, {given})"
 
     def _sum_rows(self, taps: str, weights: str, count: str, by: str, to: str) -> Iterator[str]:
         """The weighted sum of a list of rows; the list of the next line begins `by` rows later."""
-        helper = self._call("sum_taps_fma" if self.is_direct else "sum_taps")
-        one = f"{helper}({taps}, 0, {weights}, {count}, used, {to})"
-        if not self.in_pairs:
-            yield one
-            return
-        pair = self._call("sum_pair_fma" if self.is_direct else "sum_pair")
-        yield "if more:"
-        yield f"    first, second = ({to}, to_1) if win_step_0 > 0 else (to_1, {to})"
-        yield f"    {pair}({taps}, {weights}, {count}, {by}, used, first, second)"
-        yield "else:"
-        yield f"    {one}"
+        if self.has_groups:
+            for lines, test in ((4, "if more == 3:"), (2, "elif more == 1:"), (1, "else:")):
+                yield test
+                yield f"    {self._sum_group(lines, taps, weights, count, by)}"
+        elif self.core.is_symmetric:
+            yield f"put_i64(outs, 0, {to})"
+            yield self._sum_group(1, taps, weights, count, by)
+        else:
+            helper = self._call("sum_taps_fma" if self.is_direct else "sum_taps")
+            yield f"{helper}({taps}, 0, {weights}, {count}, used, {to})"
+
+    def _sum_group(self, lines: int, taps: str, weights: str, count: str, by: str) -> str:
+        """The call that sums some lines at once."""
+        if self.is_direct:
+            helper = self._call(f"sum_lines_{lines}")
+            return f"{helper}({taps}, {weights}, {count}, {by}, used, outs)"
+        return f"{self._call(f'sum_folded_{lines}')}({taps}, {weights}, {count}, used, outs)"
 
     def _over_rows(
         self,
@@ -320,8 +342,12 @@ class WindowLines(CpuCore):
             yield from self._columns(p, f"ring_{p} + {slot} * size * 4")
 
     def _columns(self, p: int, to: str) -> Iterator[str]:
-        taps = f"weights + win_start_{p}_{self.last} * 4, win_count_{p}_{self.last}, used"
-        yield f"{self._call('sum_taps')}(across_{p}, 0, {taps}, {to})"
+        """Sum along a row."""
+        taps = f"weights + win_start_{p}_{self.last} * 4, win_count_{p}_{self.last}, across_used"
+        if self.core.is_symmetric:
+            yield f"{self._call('sum_folded_row')}(across_at_{p}, {taps}, {to}, mirrored)"
+        else:
+            yield f"{self._call('sum_taps')}(across_{p}, 0, {taps}, {to})"
 
     def _direct(self) -> Iterator[str]:
         """Sum a window that spans all dimensions, as a weighted sum of shifted rows."""
@@ -335,29 +361,30 @@ class WindowLines(CpuCore):
             yield f"    {tap} += 1"
 
         spans = self._window(0)
-        if self.in_pairs:
+        if self.has_groups:
             spans[0] = spans[0][0], f"{spans[0][1]} + more"
         yield from self._over_rows(body, spans)
         weights, row = "weights + win_start_0_0 * 4", f"win_count_0_{k}"
-        yield from self._sum_rows("taps", weights, f"{tap} - more * {row}", row, "to")
+        more = f" - more * {row}" if self.has_groups else ""
+        yield from self._sum_rows("taps", weights, f"{tap}{more}", row, "summed")
 
     def _window(self, p: int) -> dict[int, tuple[str, str]]:
         return {k: (f"win_anchor_{p}_{k}", f"win_count_{p}_{k}") for k in self.rows}
 
     def _part(self, p: int) -> Iterator[str]:
         """Sum a part along all dimensions and add it to the line."""
-        target = "part" if self.core.is_scaled else "to"
+        target = "part" if self.core.is_scaled else "summed"
         if self.last == 0:
             yield from self._columns(p, target)
         elif self.last == 1:
-            more = " + more" if self.in_pairs else ""
+            more = " + more" if self.has_groups else ""
             spans = {0: (f"win_anchor_{p}_0", f"win_count_{p}_0{more}")}
             yield from self._down(p, spans, target)
         else:
             yield from self._layers(p, target)
         if self.core.is_scaled:
             scale = f"as_f32(win_scale_{p})"
-            yield f"{self._call('add_scaled')}(to, part, used, {int(p > 0)}, {scale})"
+            yield f"{self._call('add_scaled')}(summed, part, used, {int(p > 0)}, {scale})"
 
     def _down(self, p: int, spans: dict[int, tuple[str, str]], to: str) -> Iterator[str]:
         """Sum kept rows along the dimension before the last."""
@@ -381,8 +408,8 @@ class WindowLines(CpuCore):
         spans = {0: (f"(win_anchor_{p}_0 - {t})", "1"), 1: window[1]}
         yield from indented(self._down(p, spans, layer))
         yield f"    put_i64(deep_{p}, {t}, {layer})"
-        taps = f"weights + win_start_{p}_0 * 4, win_count_{p}_0, used"
-        yield f"{self._call('sum_taps')}(deep_{p}, 0, {taps}, {to})"
+        weights = f"weights + win_start_{p}_0 * 4"
+        yield from self._sum_rows(f"deep_{p}", weights, f"win_count_{p}_0", "1", to)
 
     def _call(self, helper: str) -> str:
         self.writer.helpers.add(helper)

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from ..ir.spec import KernelSpec
 from . import render as gpu
-from .kernel import NUM_WARPS, GpuKernel, Variant, block_of, import_triton
+from .kernel import NUM_WARPS, GpuKernel, Variant, block_of
+from .triton_cache import import_triton
 
 ARCHS = (80, 90, 120)
 WARP_SIZE = 32

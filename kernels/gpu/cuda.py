@@ -9,14 +9,16 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..common import forks
-from . import env
+from ..common import background, forks
+from . import env, triton_cache
 from .kernel import NUM_WARPS, Array, GpuKernel, Launch, block_of
 from .streams import Event, Stream
+from .triton_cache import import_triton
 
 
 class CudaGpu:
@@ -36,10 +38,8 @@ class CudaGpu:
         return block_of(kernel.spec)
 
     def launch(self, kernel: GpuKernel, plan: Launch, table: Array, alive: list[Any]) -> None:
-        from triton.runtime import driver
-
         with self._launching, self._memory.current():
-            target = driver.active.get_current_target()
+            target = _target()
             compiled = kernel.compile(plan.variant, target, plan.block, NUM_WARPS)
             head = table.nbytes
             tail = 0 if plan.tiles is None else plan.tiles.nbytes
@@ -67,11 +67,32 @@ class CudaGpu:
         with self._launching:
             self._running.clear()
 
+    def is_using(self, owners: list[Any]) -> bool:
+        with self._launching:
+            waiting = [alive for event, alive in self._running if not event.query()]
+        return any(a is b for alive in waiting for a in alive for b in owners)
+
     def _keep(self, alive: list[Any]) -> None:
         """Keep objects alive until the stream has passed this point."""
         while self._running and self._running[0][0].query():
             self._running.popleft()
         self._running.append((self._stream.record_event(), alive))
+
+
+def _target() -> Any:
+    """The architecture to compile for. Triton's driver loads a library from its cache first."""
+    global _has_driver
+    import_triton()
+    from triton.runtime import driver
+
+    if not _has_driver:
+        load = partial(triton_cache.call, lambda: driver.active.utils, name="driver")
+        background.uninterrupted(load)
+        _has_driver = True
+    return driver.active.get_current_target()
+
+
+_has_driver = False
 
 
 class _Block:

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..common import forks, trace
-from ..common.disk_cache import cache_dir, write_atomically
+from ..common import background, forks, trace
+from ..common.disk_cache import cache_dir, digest, write_atomically
 from ..common.memo import Memo
 from ..cpu.runtime import kernel_name
 from ..ir.expr import walk
 from ..ir.spec import KernelSpec
-from . import render
+from . import render, triton_cache
+from .triton_cache import import_triton
 
 Array = np.ndarray[Any, Any]
 
@@ -33,8 +34,7 @@ NUM_WARPS = 4
 # Samples of equal size share programs if each would fill less than this part of a program.
 PACKED_FILL = 0.5
 
-_lock = forks.lock()
-interpreting = forks.lock()  # the interpreter patches triton.language while it runs
+_lock = forks.foreign_lock()  # held while Triton compiles, so a fork waits for it
 _kernels: Memo[KernelSpec, GpuKernel] = Memo("GPU kernels", 4096)
 compile_count = 0  # kernels compiled by this process; tests assert on it
 
@@ -103,17 +103,20 @@ class GpuKernel:
         """The compiled kernel of a variant: from memory, from Triton's disk cache, or made now."""
         key = (variant, target.arch, block, num_warps)
         found = self._compiled.get(key)
-        if found is None:
-            with _lock:
-                found = self._compiled.get(key)
-                if found is None:
-                    found = self._compiled[key] = self._make(variant, target, block, num_warps)
-        return found
-
-    def _make(self, *how: Any) -> Any:
+        if found is not None:
+            return found
+        how = self._made, key, variant, target, block, num_warps
         if trace.active:
-            return trace.during(trace.begin("compile", self.name), self._compile, *how)
-        return self._compile(*how)
+            return trace.during(trace.begin("compile", self.name), background.uninterrupted, *how)
+        return background.uninterrupted(*how)
+
+    def _made(self, key: tuple[Any, ...], *how: Any) -> Any:
+        """The compiled kernel of a variant, made by the first thread that asks for it."""
+        with _lock:
+            found = self._compiled.get(key)
+            if found is None:
+                found = self._compiled[key] = self._compile(*how)
+            return found
 
     def _compile(self, variant: Variant, target: Any, block: int, num_warps: int) -> Any:
         global compile_count
@@ -130,10 +133,8 @@ class GpuKernel:
         options = {"num_warps": num_warps, "enable_fp_fusion": False}
         if self.spec.core is not None:
             options |= self.spec.core.gpu_renderer().options(self.spec)
-        with interpreting, triton.knobs.cache.scope():
-            if triton.knobs.getenv("TRITON_CACHE_DIR") is None:
-                triton.knobs.cache.dir = str(self.source_path.parent / "triton")
-            return triton.compile(source, target=target, options=options)
+        name = f"{self.name}.{digest(repr((variant, target, block, options)))}"
+        return triton_cache.call(triton.compile, source, target, options, name=name)
 
     # -- how to launch -------------------------------------------------------------------------
 
@@ -228,14 +229,3 @@ def get_kernel(spec: KernelSpec) -> GpuKernel:
             if found is None:
                 found = _kernels[spec] = GpuKernel(spec)
     return found
-
-
-def import_triton() -> Any:
-    """Import Triton, or raise an error that says how to install it."""
-    try:
-        import triton
-    except ImportError:
-        raise RuntimeError(
-            'device="gpu" needs Triton, also if simulated: pip install "ndd-fusion[gpu]"'
-        ) from None
-    return triton

@@ -19,9 +19,10 @@ from ..ir.dtypes import DType
 from ..ir.expr import Expr
 from ..ir.spec import Access, KernelSpec
 from .cuda import CudaGpu
-from .kernel import Array, GpuKernel, Launch, get_kernel, import_triton
+from .kernel import Array, GpuKernel, Launch, get_kernel
 from .simulated import SimulatedGpu
 from .streams import Stream
+from .triton_cache import import_triton
 
 ROW_ALIGN = 64
 # Samples within one block of memory are copied at once if the gaps between them are at most this
@@ -46,6 +47,7 @@ class GpuDevice(Protocol):
     def launch(self, kernel: GpuKernel, plan: Launch, table: Array, alive: list[Any]) -> None: ...
     def copy(self, runs: list[tuple[int, int, int]], alive: list[Any]) -> None: ...
     def synchronize(self) -> None: ...
+    def is_using(self, owners: list[Any]) -> bool: ...
 
 
 class GpuRuntime:
@@ -98,7 +100,7 @@ class GpuRuntime:
         sizes = source.shapes.sizes(source.dtype.bytes)
         take = POOL.take if to_host else self.take
         runs, copied = _plan_copy(sizes, source.shapes.uniform, storage, take)
-        self._device.copy(runs, [storage.owner, copied.owner])
+        self._device.copy(runs, [*storage.owners(), copied.owner])
         # External memory may change as soon as this call returns.
         if to_host or storage.external:
             self.synchronize()
@@ -118,8 +120,12 @@ class GpuRuntime:
             table[:, place["n", a]] = source.shapes.rows[:, a]
             table[:, place["in_stride", 0, a]] = storage.strides[:, a]
             table[:, place["out_stride", 0, a]] = source.shapes.strides[:, a]
-        self.launch(self.get_kernel(spec), spec, table, [storage.owner, packed.owner])
+        self.launch(self.get_kernel(spec), spec, table, [*storage.owners(), packed.owner])
         return packed
+
+    def is_using(self, owners: list[Any]) -> bool:
+        """Whether work that was submitted and has not ended reads or writes memory of these."""
+        return self._device.is_using(owners)
 
     def synchronize(self) -> None:
         """Wait for all work submitted so far, and raise its error if it failed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import dataclasses
 from typing import Any
@@ -12,6 +13,7 @@ from ..common.buffers import POOL
 from . import kernel as kernels
 from .kernel import Array, GpuKernel, Launch
 from .streams import Stream
+from .triton_cache import interpreting
 
 # The interpreter takes milliseconds per program, whatever its size, so programs are large.
 SIMULATED_BLOCK = 65536
@@ -22,6 +24,8 @@ class SimulatedGpu:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+        # What each piece of queued work reads and writes; a list becomes empty when it has run.
+        self._running: collections.deque[list[Any]] = collections.deque()
 
     def take(self, nbytes: int) -> Any:
         return POOL.take(nbytes)
@@ -41,7 +45,7 @@ class SimulatedGpu:
             interpret(interpreted, plan, table)
             alive.clear()
 
-        alive = [*alive, table]
+        alive = self._kept([*alive, table])
         self._stream.submit(run)
 
     def copy(self, runs: list[tuple[int, int, int]], alive: list[Any]) -> None:
@@ -50,7 +54,17 @@ class SimulatedGpu:
                 ctypes.memmove(to, source, nbytes)
             alive.clear()
 
+        alive = self._kept([*alive])
         self._stream.submit(run)
+
+    def _kept(self, alive: list[Any]) -> list[Any]:
+        while self._running and not self._running[0]:
+            self._running.popleft()
+        self._running.append(alive)
+        return alive
+
+    def is_using(self, owners: list[Any]) -> bool:
+        return any(a is b for alive in [*self._running] for a in [*alive] for b in owners)
 
     def synchronize(self) -> None:
         self._stream.synchronize()
@@ -80,7 +94,7 @@ def interpret(function: Any, plan: Launch, table: Array) -> None:
         is_bool = result.data.dtype == np.bool_
         return interpreter.TensorHandle(result.data, tl.int1) if is_bool else result
 
-    with kernels.interpreting, np.errstate(all="ignore"):
+    with interpreting, np.errstate(all="ignore"):
         options = builder.options
         # Our integers wrap on purpose, and the overflow check computes everything twice.
         builder.options = dataclasses.replace(options, sanitize_overflow=False)

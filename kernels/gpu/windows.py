@@ -65,6 +65,9 @@ class WindowTaps(GpuCore):
         """The loop over the taps along dimension k, which contains the loops along later ones."""
         is_last, is_direct = k == self.dims[-1], self.core.parts == 0
         own = "total" if k == 0 or is_direct else f"sum_{k}"
+        if self.core.is_symmetric:
+            yield from self._folded(p, k, own)
+            return
         yield f"for tap_{k} in range(win_count_{p}_{k}):"
         body: list[str] = list(self._place(p, k))
         if not is_direct:
@@ -83,16 +86,44 @@ class WindowTaps(GpuCore):
                 weight = f"in_{self.core.weights} + (win_start_{p}_0 + number_{k})"
                 body.append(f"w_{k} = tl.load({weight})")
             for c in self.lanes:
-                lines, value = self.element([f"p_{d}" for d in self.dims], str(c))
-                if self.core.border == "constant":
-                    inside = " & ".join(f"inside_{d}" for d in self.dims)
-                    lines.append(f"value_{c} = tl.where({inside}, {value}, outside)")
-                    value = f"value_{c}"
+                lines, value = self._value(c)
                 total = f"{own}_{c} + w_{k} * {value}"
                 if is_direct:
                     total = f"tl.fma(w_{k}, {value}, {own}_{c})"
                 body += [*lines, f"{own}_{c} = {total}"]
         yield from indented(body)
+
+    def _folded(self, p: int, k: int, own: str) -> Iterator[str]:
+        """The loop over pairs of taps along dimension k: see NOTE [folded sums] in ir/windows.py.
+
+        The loop over the two taps of a pair runs once for the tap in the middle.
+        """
+        count = f"win_count_{p}_{k}"
+        yield f"for tap_{k} in range(({count} + 1) // 2):"
+        yield f"    w_{k} = tl.load(in_{self.core.weights} + (win_start_{p}_{k} + tap_{k}))"
+        yield from indented(self._start(f"pair_{k}"))
+        yield f"    apart_{k} = tl.maximum({count} - 1 - 2 * tap_{k}, 1)"
+        yield f"    for side_{k} in range(tap_{k}, {count} - tap_{k}, apart_{k}):"
+        body = list(place_of(k, self.core.border, f"win_anchor_{p}_{k}", f"side_{k}"))
+        if k < self.dims[-1]:
+            body += [*self._start(f"sum_{k + 1}"), *self._sum(p, k + 1)]
+            body += [f"pair_{k}_{c} = pair_{k}_{c} + sum_{k + 1}_{c}" for c in self.lanes]
+        else:
+            for c in self.lanes:
+                lines, value = self._value(c)
+                body += [*lines, f"pair_{k}_{c} = pair_{k}_{c} + {value}"]
+        yield from indented(indented(body))
+        for c in self.lanes:
+            yield f"    {own}_{c} = tl.fma(w_{k}, pair_{k}_{c}, {own}_{c})"
+
+    def _value(self, c: int) -> tuple[list[str], str]:
+        """Lines that compute the element of a tap, and its name."""
+        lines, value = self.element([f"p_{d}" for d in self.dims], str(c))
+        if self.core.border == "constant":
+            inside = " & ".join(f"inside_{d}" for d in self.dims)
+            lines.append(f"value_{c} = tl.where({inside}, {value}, outside)")
+            value = f"value_{c}"
+        return lines, value
 
     def _row(self, p: int, k: int) -> str:
         """The index of a tap's weight in a window that spans several dimensions."""

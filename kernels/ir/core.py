@@ -70,9 +70,24 @@ class Core(ABC):
         """Whether a core inside of this one may compute the rows that it reads."""
         return False
 
+    @property
+    def gives_frames(self) -> bool:
+        """Whether a core around this one may take blocks of frames from it, one per lane."""
+        return False
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether a core inside of this one may compute the frames that it reads."""
+        return False
+
+    def takes(self, inner: Core) -> bool:
+        """Whether `inner` may compute what this core reads."""
+        rows = self.takes_rows and inner.gives_rows
+        return rows or (self.takes_frames and inner.gives_frames)
+
     def extent(self, k: int) -> Column:
         """The column that holds the extent of what it reads along dimension `k`."""
-        raise NotImplementedError(f"{type(self).__name__} takes no rows")
+        raise NotImplementedError(f"{type(self).__name__} has no core inside")
 
     @abstractmethod
     def columns(self) -> dict[Column, str]:

@@ -114,6 +114,7 @@ class DType:
         self.__doc__ = docs
         self.is_float = kind is DType.Kind.float
         self.is_integer = kind in (DType.Kind.signed, DType.Kind.unsigned)
+        self.is_enum = kind is DType.Kind.enum  # kernels never see these: they work on int32
         # The NumPy type that stores it; bfloat16 has none and is stored in 16-bit words.
         self.np = np.dtype(_STORAGE.get(self.name, np.int32))
         self._hash = hash(self._key())
@@ -231,6 +232,23 @@ _CANONICAL = {t: t for t in (*NUMERIC, *_ENUM_TYPES)}
 _BY_PYTHON = {bool: bool_, int: int32, float: float32}
 
 
+_MEMBERS: dict[DType, type[enum.IntEnum]] = {
+    DataType: DALIDataType, ImageType: DALIImageType, InterpType: DALIInterpType
+}  # fmt: skip
+_ENUM_DTYPES = {members.__name__: t for t, members in _MEMBERS.items()}
+
+
+def enum_type(value: Any) -> DType | None:
+    """The element type of an enum member, ours or upstream's; None for all other values."""
+    return _ENUM_DTYPES.get(type(value).__name__)
+
+
+def member(dtype: DType, number: int) -> int:
+    """The enum member with a number, or the number itself if there is none."""
+    known = _MEMBERS[dtype]
+    return known(number) if number in known._value2member_map_ else number
+
+
 def from_numpy(np_dtype: Any) -> DType | None:
     """The DType of a NumPy dtype (of any byte order), or None."""
     found = _BY_NUMPY.get(np_dtype if np_dtype.isnative else np_dtype.newbyteorder("="))
@@ -247,7 +265,7 @@ def _from_framework(obj: Any) -> DType | None:
         return None
     try:
         return from_numpy(np.dtype(obj))
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: the object has a `dtype` of another library
         return None
 
 
@@ -273,17 +291,20 @@ def dtype(*args: Any) -> DType:
     return DType.from_fw_type(obj)
 
 
-def type_id(dtype_like: Any) -> DALIDataType:
+as_dtype = dtype  # for functions that have a parameter of that name
+
+
+def type_id(dtype: Any) -> DALIDataType:
     """The legacy id of an element type.
 
     >>> import ndd
     >>> ndd.type_id(ndd.float32).name
     'FLOAT'
     """
-    found = dtype(dtype_like).type_id
-    if found is None:
-        raise TypeError(f"{dtype(dtype_like)} has no legacy type id")
-    return found
+    known = as_dtype(dtype)
+    if known.type_id is None:
+        raise TypeError(f"{known} has no legacy type id")
+    return known.type_id
 
 
 def promote(a: DType, b: DType) -> DType:

@@ -177,21 +177,24 @@ class KernelSpec:
 
     def depth(self, e: Expr, depths: dict[Expr, int]) -> int:
         """How many loops, counted from outside, a pinned expression depends on."""
-        own = 0
-        if e.op in ("load", "fetch", "bilinear"):
-            access = self.loads[e.attr[0]]
-            own = self._depth_of({a for a, s in enumerate(access.strides) if s != 0})
-        elif e.op == "window":
-            own = self._depth_of(set(self.windows[e.attr[0]]))
-        elif e.op == "index":
-            axis = self.indices[e.attr[0]].axis
-            own = self._depth_of({axis} if axis is not None else set())
-        elif e.op == "core":
+        own = self._depth_of(self.own_axes(e))
+        if e.op == "core":
             assert self.core is not None
             own = self.core.depth(len(self.loop_axes))
         elif e.op == "lane" and not e.args:
             own = len(self.loop_axes)
         return max([own, *(depths[a] for a in e.args)])
+
+    def own_axes(self, e: Expr) -> set[int]:
+        """The output axes that a pinned load, window or index follows, apart from its arguments."""
+        if e.op in ("load", "fetch", "bilinear"):
+            return {a for a, s in enumerate(self.loads[e.attr[0]].strides) if s != 0}
+        if e.op == "window":
+            return set(self.windows[e.attr[0]])
+        if e.op == "index":
+            axis = self.indices[e.attr[0]].axis
+            return set() if axis is None else {axis}
+        return set()
 
     def _depth_of(self, axes: set[int]) -> int:
         return max((d + 1 for d, a in enumerate(self.loop_axes) if a in axes), default=0)

@@ -30,6 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
         from .cache import cache
 
         return cache(chosen.clear)
+    if chosen.command == "index":
+        from .index import index
+
+        return index(chosen.kind, chosen.files, chosen.output)
     from .gallery import gallery
 
     return gallery(chosen.output, chosen.ops)
@@ -51,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
     cache = commands.add_parser("cache", help="list the compiled kernels, or remove them")
     cache.add_argument("--clear", action="store_true")
+    index = commands.add_parser("index", help="write indexes of record files: FILE.idx")
+    index.add_argument("kind", choices=("tfrecord", "tar", "recordio"))
+    index.add_argument("files", nargs="+")
+    index.add_argument("--output", help="the index of a single file")
     gallery = commands.add_parser("gallery", help="a picture for every image op: before and after")
     gallery.add_argument("--output", default="gallery", help="a folder")
     gallery.add_argument("ops", nargs="*", help="only these")

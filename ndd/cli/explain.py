@@ -12,6 +12,7 @@ from ..fusion.plan.program import Program, Report
 from ..fusion.run import executor
 from ..runtime.context import EvalContext
 from ..tools.explain import Explanation, counted, describe
+from ..tools.outputs import write_output
 
 
 class Ran:
@@ -57,7 +58,7 @@ def explain(script: str, arguments: list[str], source: bool, page: str | None) -
             sys.argv, sys.path[0] = before
             _tell(script, found, source)
     if page is not None:
-        Path(page).write_text(_page(script, found))
+        write_output(page, _page(script, found))
         print(f"\nwrote {page}")
     return code
 

@@ -14,6 +14,7 @@ import ndd
 from ..core.schema import OPS, REQUIRED, OpDef
 from ..tools.demo import synthetic_photo
 from ..tools.explain import counted
+from ..tools.outputs import write_output
 from ..tools.progress import progress
 from ..tools.showing import Picture, show
 
@@ -44,6 +45,7 @@ ARGUMENTS = {
     "hsv": "hue=200, saturation=1.2, value=0.9",
     "hue": "hue=90",
     "jitter": f"nDegree=6, {RNG}",
+    "jpeg_compression_distortion": "quality=3",
     "lookup_table": "keys=range(256), values=range(255, -1, -1), dtype=ndd.uint8",
     "multi_paste": "in_ids=[0, 1], out_anchors=[[0, 0], [50, 70]], shapes=[[60, 80], [60, 80]]",
     "noise.gaussian": f"stddev=40, {RNG}",
@@ -56,7 +58,8 @@ ARGUMENTS = {
     "resize_crop_mirror": "resize_shorter=90, crop=[80, 80], mirror=1",
     "rotate": "angle=30, fill_value=0",
     "saturation": "saturation=0.2",
-    "slice": "rel_start=[0.1, 0.3], rel_end=[0.9, 0.8], axis_names='HW'",
+    "slice": "rel_start=[-0.3, 0.2], rel_end=[1.1, 1.4], axis_names='HW', "
+    "out_of_bounds_policy='reflect'",
     "tensor_resize": "sizes=[60, 60], axes=[0, 1]",
     "transpose": "perm=[1, 0, 2], transpose_layout=False",
     "warp_affine": "matrix=[[1, 0.4, -30], [0, 1, 0]], fill_value=0",
@@ -124,7 +127,7 @@ def gallery(folder: str | Path, names: Iterable[str] = ()) -> int:
         result = apply(name, x).evaluate()
         picture(x, result).save(target / f"{name}.png")
         parts.append(_entry(known[name], result))
-    (target / "index.html").write_text("\n".join(parts))
+    write_output(target / "index.html", "\n".join(parts))
     print(f"{counted(len(chosen), 'picture')}: {(target / 'index.html').resolve()}")
     return 0
 

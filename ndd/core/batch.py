@@ -12,11 +12,13 @@ import numpy as np
 from ..fusion.graph import build
 from ..fusion.graph.node import Node, source
 from ..fusion.graph.shapes import Array, Shapes
-from ..fusion.graph.storage import Joined, Storage, allocate, as_array
+from ..fusion.graph.storage import Joined, Storage, allocate, as_array, nothing
 from ..kernels.ir.dtypes import DType
 from ..kernels.ir.dtypes import dtype as as_dtype
 from ..loop.calls import note_read
+from ..runtime.device import Device
 from . import convert
+from .enumerations import refuse_export
 from .errors import user_site
 from .handle import Handle, evaluate_node, finish_call, hand_out
 from .interop import array_to_torch
@@ -57,8 +59,8 @@ class Batch(Handle):
     @staticmethod
     def broadcast(sample: Any, batch_size: int, device: Any = None, dtype: Any = None) -> Batch:
         """One sample, repeated `batch_size` times."""
-        if batch_size < 1:
-            raise ValueError(f"Batch.broadcast: batch_size must be positive, got {batch_size}")
+        if batch_size < 0:
+            raise ValueError(f"Batch.broadcast: batch_size must not be negative, got {batch_size}")
         node = tensor_node(sample, dtype, device, None, copy=False)
         return _choose(node, np.zeros(batch_size, np.int64), "broadcast")  # type: ignore[no-any-return]
 
@@ -98,8 +100,6 @@ class Batch(Handle):
         else:
             indices = np.array([_sample_index(sample_range, n)], np.int64)
             return _choose(self._node, indices, "select", batch=False)
-        if len(indices) == 0:
-            raise ValueError(f"select: no sample is left by {sample_range} of {n} samples")
         return _choose(self._node, indices, "select")
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -134,7 +134,8 @@ class Batch(Handle):
             tensor, node.result.export = node.result.export, None
             hand_out(node)
             return tensor
-        if node.device is None and node.shapes.uniform:
+        refuse_export(node.dtype, "torch")
+        if node.device is None and node.shapes.uniform and node.count:
             evaluate_node(node)
             note_read(node, as_tensor=True)
             whole = convert.dense_array(node)
@@ -234,8 +235,19 @@ def batch_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: boo
         return _split(tensor_node(_numbers(data), kind, device, None, copy=True))
     samples = _samples(data, kind)
     if not samples:
-        raise ValueError("a Batch needs at least one sample")
+        return _no_samples(kind, device, layout)
     return finished(_join(samples, layout, copy), None, device)
+
+
+def _no_samples(dtype: DType | None, device: Any, layout: str | None) -> Node:
+    """The node of an empty batch; a layout tells how many axes its samples would have."""
+    if dtype is None:
+        raise ValueError(
+            "a Batch without samples needs its element type: for example dtype=ndd.float32"
+        )
+    shapes = Shapes(np.zeros((0, len(layout or "")), np.int64))
+    node = source(nothing(), shapes, dtype, convert.check_layout(layout, shapes.rank), True)
+    return finished(node, None, device)
 
 
 def _is_scalars(data: Any) -> bool:
@@ -314,8 +326,6 @@ def _split(node: Node) -> Node:
     evaluate_node(node)
     assert node.storage is not None
     shape = node.shapes.tuples[0]
-    if shape[0] == 0:
-        raise ValueError("a Batch needs at least one sample")
     storage = node.storage
     strides = node.shapes.strides if storage.strides is None else storage.strides
     rows = Shapes(np.broadcast_to(node.shapes.rows[:, 1:], (shape[0], node.rank - 1)))
@@ -333,6 +343,8 @@ def _split(node: Node) -> Node:
 def dense_tensor(batch: Batch, pad: bool, copy: bool | None) -> Tensor:
     """All samples as one tensor with a leading axis N. `copy` as for `Batch.torch`."""
     node = batch._node
+    if node.count == 0:
+        return _no_rows(node)
     if not node.shapes.uniform:
         if not pad:
             raise ValueError(
@@ -369,6 +381,14 @@ def dense_tensor(batch: Batch, pad: bool, copy: bool | None) -> Tensor:
         if target[s].size:
             target[s] = as_array(storage, node, s)
     return Tensor._of(result)
+
+
+def _no_rows(node: Node) -> Tensor:
+    """A batch without samples as one tensor; nobody knows the extents of its other axes."""
+    shapes = Shapes(np.zeros((1, 1 + node.rank), np.int64))
+    layout = None if node.layout is None and node.rank else "N" + (node.layout or "")
+    made = Tensor._of(source(allocate(shapes, node.dtype.bytes), shapes, node.dtype, layout))
+    return made if node.device is None else made.to_device(Device("gpu", node.device))
 
 
 def batch(tensors: Any, dtype: Any = None, device: Any = None, layout: str | None = None) -> Batch:

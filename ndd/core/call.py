@@ -19,8 +19,9 @@ from ..kernels.ir.expr import Expr
 from ..loop.calls import site_of_caller
 from ..runtime.context import current_context
 from ..runtime.device import device as as_device
-from . import convert, framewise
+from . import convert, enumerations, framewise
 from .batch import Batch
+from .empty import is_empty, without_samples
 from .errors import at_site, user_site
 from .handle import Handle, evaluate_argument, evaluate_node, finish_call, input_of
 from .schema import REQUIRED, OpDef, Param
@@ -31,7 +32,7 @@ def call(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     """Run one op call: every public function ends here. Its last choices: batch size, device."""
     stage = call_stage(op.name) if trace.active else None
     try:
-        result = _build(op, inputs, choices)
+        result = _build_any(op, inputs, choices)
         nodes = (result,) if isinstance(result, Node) else tuple(result)
         finish_call(nodes, user_site())
     except Exception as error:
@@ -59,6 +60,21 @@ def wrap(node: Node) -> Any:
     return (Batch if node.batch else Tensor)._of(node)
 
 
+def _build_any(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
+    """The nodes of a call, also of one with batches without samples."""
+    try:
+        made = _build(op, inputs, choices)
+    except Exception:
+        if not is_empty((*inputs, *choices), choices[-2]):
+            raise
+    else:
+        first = made if isinstance(made, Node) else made[0]
+        if first.count == 0 or not is_empty((*inputs, *choices), choices[-2]):
+            return made
+    nodes = without_samples(op, inputs, choices, lambda i, c: _build(op, i, c))
+    return nodes[0] if op.outputs == 1 or len(nodes) == 1 else nodes
+
+
 def _build(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     """The stages of a call: coerce, place, broadcast, check, infer.
 
@@ -71,6 +87,9 @@ def _build(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
         for p, value in zip(params, inputs, strict=True)
     ]
     ordinal = _place(nodes, choices[-1])
+    for node in nodes:
+        if node.dtype.is_enum:
+            return enumerations.checked(op, nodes, lambda n: _graph(op, n, choices, ordinal))
     if op.kind == "pointwise":
         return _pointwise(op, nodes, choices, ordinal)
     return _graph(op, nodes, choices, ordinal)
@@ -258,8 +277,8 @@ def _batch_count(nodes: Sequence[Node], batch_size: Any) -> int | None:
                 raise ValueError(f"Inconsistent batch size: {count} != {node.count}")
     if count is None and batch_size is not None:
         count = int(batch_size)
-        if count < 1:
-            raise ValueError(f"`batch_size` must be positive, got {batch_size}")
+        if count < 0:
+            raise ValueError(f"`batch_size` must not be negative, got {batch_size}")
     return count
 
 
@@ -311,6 +330,8 @@ def _argument(p: Param, value: Any) -> Node | None:
         node = convert.const_vector(tuple(p.type(v) for v in value), kind)
     else:
         node = _argument_node(p, value)
+        if node.dtype.is_enum:
+            raise TypeError(f"argument `{p.name}` must be a number, got {node.dtype}")
     if p.any_shape or (p.per_frame and node.layout and node.layout[0] == "F"):
         return node
     if not p.vector and node.rank:
@@ -361,7 +382,19 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
             raise TypeError(f"argument `{p.name}` must be a number, got a list")
         return _literal(p, tuple(value), True), None
     node = _argument_node(p, value)
-    return host_numbers(p.name, node, p.type, p.vector, p.matrix), node if node.batch else None
+    _check_enum_argument(p, node)
+    numbers = host_numbers(p.name, node, p.type, p.vector, p.matrix, p.uneven)
+    return numbers, node if node.batch else None
+
+
+def _check_enum_argument(p: Param, node: Node) -> None:
+    """Enum values and floats do not stand for each other."""
+    if p.type is dt.DALIInterpType and node.dtype.is_float:
+        raise TypeError(
+            f"argument `{p.name}` must be an InterpType or an integer, got {node.dtype}"
+        )
+    if p.type is float and node.dtype.is_enum:
+        raise TypeError(f"argument `{p.name}` must be a number, got {node.dtype}")
 
 
 _literals: Memo[tuple[Any, ...], Array] = Memo("literal arguments", 8192)
@@ -399,8 +432,15 @@ def on_host(node: Node) -> Node:
     return node
 
 
-def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = False) -> Array:
-    """The values of an argument, evaluated and read on the host."""
+def host_numbers(
+    name: str, node: Node, kind: Any, vector: bool, matrix: bool = False, uneven: bool = False
+) -> Any:
+    """The values of an argument, evaluated and read on the host: an array [samples or 1] or
+    [samples or 1, k], or a list of arrays if they are `uneven`."""
+    if node.count == 0:
+        # Without samples the length of a list is unknown; one value stands for all of them.
+        rows = np.zeros((0, 1) if vector else 0, node.dtype.np)
+        return _as_numbers(name, rows, node.dtype, kind)
     node = on_host(node)
     whole = convert.dense_array(node)
     if whole is not None and not vector and whole.size == len(whole):
@@ -412,6 +452,8 @@ def host_numbers(name: str, node: Node, kind: Any, vector: bool, matrix: bool = 
                 f"argument `{name}` must be a list of numbers, got {node.rank} dimensions"
             )
         lengths = {a.size for a in arrays}
+        if len(lengths) > 1 and uneven:
+            return [a.reshape(-1) for a in arrays]
         if len(lengths) > 1 and matrix:
             # Samples with fewer rows get rows of zeros.
             rows = np.zeros((len(arrays), max(lengths)), arrays[0].dtype)
@@ -461,6 +503,9 @@ def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
     if known is not None:
         return known.copy()
     found = {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
+    for name, value in found.items():
+        if isinstance(value, DType) and value.is_enum and op.enums != "kept":
+            raise TypeError(f"`{name}` cannot be {value}: use ndd.cast to make enum values")
     if key is not None:
         op.known_choices[key] = found.copy()
     return found
@@ -472,22 +517,27 @@ def _static(p: Param, value: Any) -> Any:
         return None
     kind = p.type
     if kind is DType:
-        return dt.dtype(value)
-    if kind in (dt.DALIImageType, dt.DALIInterpType):
-        return _enum(p, value)
+        is_id = isinstance(value, int) and dt.enum_type(value) is None
+        return DType.from_type_id(value) if is_id else dt.dtype(value)
     if isinstance(value, Batch):
         raise TypeError(f"argument `{p.name}` must be the same for all samples, got a Batch")
+    if kind in (dt.DALIImageType, dt.DALIInterpType):
+        return _enum(p, value)
     if isinstance(value, Handle) or (isinstance(value, np.ndarray) and kind is not None):
         value = np.asarray(value).tolist()
     if kind is str or isinstance(kind, tuple):
         if not isinstance(value, str):
             raise TypeError(f"argument `{p.name}` must be a string, got {type(value).__name__}")
         if isinstance(kind, tuple) and value not in kind:
+            if value.lower() in kind:
+                return value.lower()
             raise ValueError(f"`{p.name}` must be one of {', '.join(kind)}, got {value!r}")
         return value
     if kind in ("ints", "floats"):
         convert_to = int if kind == "ints" else float
         items = value if isinstance(value, (list, tuple, range)) else [value]
+        if convert_to is float:
+            return tuple(map(float, items))
         return tuple(_static_number(p, convert_to, v) for v in items)
     if kind in (int, float, bool):
         if isinstance(value, (list, tuple, str)):
@@ -563,15 +613,46 @@ def _pointwise_node(
     shapes = x.shapes
     if count is not None and shapes.count != count:
         shapes = Shapes(np.broadcast_to(shapes.rows, (count, x.rank)))
+    framed = [v is not None and p.per_frame and framewise.is_framed(v)
+              for p, v in zip(op.args, args, strict=True)]  # fmt: skip
+    if any(framed):
+        return _pointwise_by_frame(op, nodes, args, statics, shapes, count is not None, framed)
     whole = tuple(range(x.rank))
     channel = (x.layout.index("C"),) if x.layout and "C" in x.layout else whole[-1:]
     axes = [whole] * len(nodes) + [channel if v.rank else () for v in given]
     for p, v in zip(op.args, args, strict=True):
         if v is not None and v.rank:
             _check_vector(p, v, x, channel)
+    return _with_body(op, nodes, args, statics, axes, shapes, count is not None)
+
+
+def _pointwise_by_frame(
+    op: OpDef, nodes: list[Node], args: list[Node | None], statics: tuple[Any, ...],
+    shapes: Shapes, batch: bool, framed: list[bool],
+) -> Node:  # fmt: skip
+    """The node of a pointwise op with numbers that differ from frame to frame."""
+    x = nodes[0]
+    axes: list[tuple[int, ...]] = [tuple(range(x.rank))] * len(nodes)
+    numbers: list[Node | None] = []
+    for p, v, is_framed in zip(op.args, args, framed, strict=True):
+        if v is not None and is_framed:
+            v = framewise.one_by_one(op.name, p.name, v, x)
+        elif v is not None and v.rank:
+            raise ValueError(f"`{p.name}` must be a number beside arguments that differ by frame")
+        if v is not None:
+            axes.append((framewise.axis_of(x),) * v.rank)
+        numbers.append(v)
+    return _with_body(op, nodes, numbers, statics, axes, shapes, batch)
+
+
+def _with_body(
+    op: OpDef, nodes: list[Node], args: list[Node | None], statics: tuple[Any, ...],
+    axes: list[tuple[int, ...]], shapes: Shapes, batch: bool,
+) -> Node:  # fmt: skip
     key = (op.name, tuple(v is not None for v in args), statics)
-    inputs, batch = [*nodes, *given], count is not None
-    return build.pointwise(op.name, _run_body, inputs, axes, shapes, x.layout, key, batch)
+    inputs = [*nodes, *(v for v in args if v is not None)]
+    layout = nodes[0].layout
+    return build.pointwise(op.name, _run_body, inputs, axes, shapes, layout, key, batch)
 
 
 def _check_vector(p: Param, v: Node, x: Node, channel: tuple[int, ...]) -> None:

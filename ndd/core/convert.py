@@ -40,8 +40,8 @@ def array_of(data: Any, dtype: DType | None = None) -> tuple[Array, DType] | Non
         return _typed(data)
     if isinstance(data, np.generic):
         return _typed(np.asarray(data))
-    if isinstance(data, (bool, int, float)):
-        return _python_array(data, dtype)
+    if isinstance(data, (bool, int, float)) or dt.enum_type(data) is not None:
+        return _number_array(data, dtype)
     if isinstance(data, (list, tuple, range)):
         return _from_list(data, dtype)
     torch = sys.modules.get("torch")
@@ -80,6 +80,12 @@ def _from_torch(tensor: Any) -> tuple[Array, DType] | None:
     return _typed(tensor.numpy())
 
 
+def _number_array(data: Any, dtype: DType | None) -> tuple[Array, DType]:
+    """A Python number, or a member of an enum."""
+    kind = dt.enum_type(data)
+    return _python_array(data if kind is None else int(data), dtype or kind)
+
+
 def _python_array(data: Any, dtype: DType | None = None) -> tuple[Array, DType]:
     """Python numbers are 32-bit: bool, int32 (uint32 if only that holds them), float32."""
     array = np.asarray(data)
@@ -103,7 +109,7 @@ def _python_type(array: Array) -> DType:
 
 def stored(values: Array, dtype: DType) -> Array:
     """Numbers as this type holds them in memory: integers are truncated and must fit."""
-    if dtype.is_integer:
+    if dtype.is_integer or dtype.is_enum:
         info: Any = np.iinfo(dtype.np)
         # Comparisons with Python integers are exact. NaN fails both.
         bad = ~((values > info.min - 1) & (values < info.max + 1))
@@ -134,6 +140,8 @@ def bfloat16_values(bits: Array) -> Array:
 
 def _from_list(data: Sequence[Any], dtype: DType | None) -> tuple[Array, DType]:
     leaf = _first_leaf(data)
+    if dt.enum_type(leaf) is not None:
+        return _from_list(_as_integers(data), dtype or dt.enum_type(leaf))
     if leaf is None or (isinstance(leaf, (bool, int, float)) and not isinstance(leaf, np.generic)):
         if leaf is None and dtype is None:
             dtype = dt.float32
@@ -150,6 +158,13 @@ def _from_list(data: Sequence[Any], dtype: DType | None) -> tuple[Array, DType]:
     if len(kinds) != 1:
         raise TypeError(f"the items have different element types: {', '.join(map(str, kinds))}")
     return np.stack(arrays), kinds.pop()
+
+
+def _as_integers(data: Any) -> Any:
+    """A nested list with the numbers of the enum members in it."""
+    if isinstance(data, (list, tuple)):
+        return [_as_integers(item) for item in data]
+    return data if dt.enum_type(data) is None else int(data)
 
 
 def _first_leaf(data: Any) -> Any:
@@ -188,6 +203,16 @@ def wrap_arrays(
     storage.readonly = not all(a.flags.writeable for a in arrays)
     layout = check_layout(layout, rank)
     return source(storage, shapes, dtype, layout, batch, source_info=source_info)
+
+
+def rows_node(rows: Array, dtype: DType, batch: bool) -> Node:
+    """One row per sample, over the memory of `rows`."""
+    rows = np.ascontiguousarray(rows, dtype.np)
+    count, width = rows.shape
+    base = rows.__array_interface__["data"][0]
+    addresses = base + np.arange(count, dtype=np.int64) * (width * dtype.bytes)
+    shapes = Shapes(np.full((count, 1), width, np.int64))
+    return source(Storage(addresses, Held([rows]), None, True), shapes, dtype, None, batch)
 
 
 def batch_node(rows: Array, dtype: DType) -> Node:

@@ -21,11 +21,36 @@ Graph = Callable[[OpDef, list[Node], Sequence[Any], int | None], Any]
 
 def is_given(op: OpDef, others: Sequence[Any]) -> bool:
     """Whether one of the arguments of a call has a value per frame: its layout begins with F."""
-    return any(_is_framed(others[k]) for k, _ in op.frame_slots)
+    return any(isinstance(others[k], Handle) and is_framed(others[k]) for k, _ in op.frame_slots)
 
 
-def _is_framed(value: Any) -> bool:
-    return isinstance(value, Handle) and (value.layout or "").startswith("F")
+def is_framed(value: Handle | Node) -> bool:
+    """Whether an argument has a value per frame: its layout begins with F."""
+    return (value.layout or "").startswith("F")
+
+
+def axis_of(x: Node) -> int:
+    """The axis of frames; 0 if there are none, which suits a single value."""
+    return max((x.layout or "").find("F"), 0)
+
+
+def one_by_one(op: str, name: str, values: Node, x: Node) -> Node:
+    """Numbers [frames] for each sample of `x`, of an argument with a number per frame; a scalar if
+    `x` has no frames."""
+    counts = values.shapes.rows[:, 0]
+    if bool((values.shapes.volumes != counts).any()):
+        raise ValueError(
+            f"argument `{name}` must be a number per frame, got shape {values.shapes.tuples[0]}"
+        )
+    if "F" not in (x.layout or ""):
+        if bool((counts != 1).any()):
+            raise ValueError(
+                f"argument `{name}` has a number for each of {int(counts.max())} frames, but the "
+                f"input ({x.layout}) has no frames"
+            )
+        return build.drop_axes(op, values, range(values.rank), None)
+    _check_frames(name, counts, x, axis_of(x))
+    return build.drop_axes(op, values, range(1, values.rank), None)
 
 
 def by_frame(
@@ -44,8 +69,8 @@ def by_frame(
     given = list(others)
     for k, p in enumerate(op.others):
         if isinstance(given[k], Handle):
-            is_framed = p.per_frame and _is_framed(given[k])
-            node = _argument_frames(op, p.name, input_of(given[k]), x, is_framed)
+            differs = p.per_frame and is_framed(given[k])
+            node = _argument_frames(op, p.name, input_of(given[k]), x, differs)
             given[k] = given[k] if node is None else Batch._of(node)
     given[-2] = None  # the batch size is that of the frames
     y = graph(op, [build.frames(op.name, x)], given, ordinal)
@@ -55,11 +80,11 @@ def by_frame(
     return y
 
 
-def _argument_frames(op: OpDef, name: str, node: Node, x: Node, is_framed: bool) -> Node | None:
+def _argument_frames(op: OpDef, name: str, node: Node, x: Node, differs: bool) -> Node | None:
     """An argument with a value for each frame of `x`; None if all frames have the same one."""
     counts = x.shapes.rows[:, 0]
     samples = np.repeat(np.arange(x.count) if node.batch else np.zeros(x.count, np.int64), counts)
-    if is_framed:
+    if differs:
         own = node.shapes.rows[:, 0]
         _check_frames(name, own, x)
         begin = np.cumsum(own) - own
@@ -74,8 +99,8 @@ def _argument_frames(op: OpDef, name: str, node: Node, x: Node, is_framed: bool)
     return chosen
 
 
-def _check_frames(name: str, own: Array, x: Node) -> None:
-    counts = x.shapes.rows[:, 0]
+def _check_frames(name: str, own: Array, x: Node, axis: int = 0) -> None:
+    counts = x.shapes.rows[:, axis]
     bad = np.flatnonzero((own != 1) & (own != counts))
     if len(bad):
         s = int(bad[0])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..fusion.graph.build import copy, transfer
 from ..fusion.graph.node import Node
 from ..fusion.graph.sites import Site
-from ..fusion.graph.storage import Storage
+from ..fusion.graph.storage import Storage, nothing
 from ..fusion.run.executor import Executor
 from ..kernels.gpu.env import require_gpu
 from ..kernels.ir.dtypes import DType
@@ -18,6 +18,7 @@ from ..loop.calls import made, note_read
 from ..runtime.context import EvalContext, EvalMode, current_context, current_mode
 from ..runtime.device import Device
 from ..runtime.device import device as as_device
+from ..runtime.gpu_runtimes import wait_for_users
 from .errors import user_site
 from .operators import Operators
 from .waiting import Waiting, readers
@@ -61,11 +62,15 @@ def finish_call(nodes: Sequence[Node], site: Site) -> None:
     mode = current_mode()
     context = current_context()
     executor = context._executor or executor_of(context)
-    reads_external = False
+    reads_external = is_any_empty = False
     for node in nodes:
         reads_external = _check_inputs(node, context) or reads_external
         result = node.result
         result.context, result.site = context, site
+        if node.count == 0:
+            is_any_empty = True
+    if is_any_empty:
+        nodes = _without_empty(nodes)
     if mode is _EAGER and not reads_external:
         for node in nodes:
             executor.submit(node)
@@ -76,6 +81,17 @@ def finish_call(nodes: Sequence[Node], site: Site) -> None:
             synchronize(nodes)
     if len(_waiting.handles) > _waiting.limit:
         _waiting.sweep()
+
+
+def _without_empty(nodes: Sequence[Node]) -> list[Node]:
+    """Give batches without samples their value, so that nothing ever runs for them.
+
+    Returns the other nodes.
+    """
+    for node in nodes:
+        if node.count == 0:
+            node.result.deliver(nothing())
+    return [node for node in nodes if node.count]
 
 
 def _check_inputs(node: Node, context: EvalContext) -> bool:
@@ -115,6 +131,9 @@ def evaluate_node(node: Node) -> None:
     """Compute the value of a node that has none yet; raise its error if that failed."""
     note_read(node)
     if node.storage is None:
+        if node.count == 0:
+            node.result.deliver(nothing())
+            return
         if node.result.error is not None:
             raise node.result.error.with_traceback(None)
         executor_of(node.result.context or current_context()).evaluate(node)
@@ -129,24 +148,32 @@ def hand_out(node: Node) -> None:
     memory = node.stored
     if memory.readonly or memory.external or memory.owner is None:
         return
-    # Views must be made before, because those of external memory are copies.
-    _settle(memory)
+    # Views must be made before, because those of external memory are copies. Once is not enough: a
+    # view that another pending call reads is not made when that call is computed.
+    count, before = _settle(memory), 0
+    while count and count != before:
+        count, before = _settle(memory), count
     memory.owner.handed_out = True
     _settle(memory)  # another thread may have made a call meanwhile
+    wait_for_users(memory.owners(), node.device, node.result.context)
 
 
-def _settle(memory: Storage) -> None:
-    """Compute everything pending that reads some memory."""
+def _settle(memory: Storage) -> int:
+    """Compute pending calls that read some memory, but not those whose results only they need.
+
+    Returns how many there were.
+    """
     by_context: dict[Any, list[Node]] = {}
     for reader in readers(_waiting.pending(), memory):
         by_context.setdefault(reader.result.context, []).append(reader)
     for context, nodes in by_context.items():
         executor_of(context or current_context()).settle(nodes)
+    return sum(map(len, by_context.values()))
 
 
 def evaluate_argument(node: Node) -> None:
     """Like `evaluate_node`, for a node whose values a call reads as numbers."""
-    if node.storage is None and node.result.error is None:
+    if node.storage is None and node.result.error is None and node.count:
         executor_of(node.result.context or current_context()).evaluate_argument(node)
     evaluate_node(node)
 
@@ -262,7 +289,18 @@ class Handle(Operators):
 
     # NumPy must not take over `array OP handle`.
     __array_priority__ = 1000
-    __array_ufunc__ = None
+
+    if not TYPE_CHECKING:  # type checkers would then accept a Batch for an array
+
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+            from .ufuncs import array_ufunc
+
+            return array_ufunc(ufunc, method, *inputs, **options)
+
+        def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+            from .ufuncs import array_function
+
+            return array_function(func, args, kwargs)
 
 
 def _moved(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:

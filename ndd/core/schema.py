@@ -47,6 +47,7 @@ class Param:
     per_frame: bool = False
     any_shape: bool = False
     ragged: bool = False
+    uneven: bool = False
     name: str = ""
 
 
@@ -85,16 +86,18 @@ def geometry(
     matrix: bool = False,
     positional: bool = False,
     ragged: bool = False,
+    uneven: bool = False,
     per_frame: bool = False,
 ) -> Any:
     """A number that decides shapes or positions, scalar or per sample. `vector` also allows a list;
+    `uneven` lists of different lengths per sample, which the body gets as a list of arrays;
     `matrix` a list of rows, which the body gets as one flat list, padded with zeros; `ragged` an
     array of any shape per sample, which the body gets as a list of arrays; `per_frame` a value per
     frame, for an op that is called `by_frame`."""
     many = vector or matrix or ragged
     return Param(
         "geometry", type, default, doc, many, matrix, positional, per_frame=per_frame,
-        ragged=ragged,
+        ragged=ragged, uneven=uneven,
     )  # fmt: skip
 
 
@@ -118,8 +121,12 @@ class OpDef:
     needs_channels: int | None = None
     by_frame: bool = False  # is called for each frame if a `per_frame` argument is given
     mixed: bool = False  # inputs stay in host memory whatever the device; the body gets `ordinal`
+    has_effects: bool = False  # does more than give a result, so it is never made in advance
     # Number of results, or the name of the argument that adds a second one; None if it varies.
     outputs: int | str | None = 1
+    # What happens to enum values among the inputs: refused (""), moved as numbers ("moved"), or the
+    # body takes them as they are ("kept").
+    enums: str = ""
     sample: str = ""  # an example call for the docs and the tests
     public: Any = field(default=None, repr=False)
 
@@ -213,10 +220,10 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
     signature = ", ".join([*lead, *star, *keyword])
     packed = "".join(f"{i}, " for i in inputs)
     choices = "".join(f"{p.name}, " for p in defined.others)
+    given = f"_op, ({packed}), ({choices}batch_size, device)"
+    made_by = f"_call({given})" if defined.has_effects else f"_made({given}, _call)"
     source = (
-        f"def {short}({signature}):\n"
-        f"    if _unknown: _reject(_unknown)\n"
-        f"    return _made(_op, ({packed}), ({choices}batch_size, device), _call)\n"
+        f"def {short}({signature}):\n    if _unknown: _reject(_unknown)\n    return {made_by}\n"
     )
     exec(compile(source, f"<ndd op {defined.name}>", "exec"), namespace)
     function: Callable[..., Any] = namespace[short]
@@ -271,6 +278,14 @@ def type_text(p: Param) -> str:
     return f"{base} or Tensor or Batch" if p.kind in ("arg", "geometry") else base
 
 
+def _example_line(line: str) -> str:
+    """A line of an example: code, the continuation of a block, or after "=" what is printed."""
+    if line.startswith("="):
+        return line[1:].strip()
+    continues = line.startswith((" ", "except "))
+    return f"{'...' if continues else '>>>'} {line}"
+
+
 def document(defined: OpDef) -> str:
     """NumPy-style docstring, with the example first."""
     lines = [defined.doc, ""]
@@ -278,8 +293,7 @@ def document(defined: OpDef) -> str:
         image = "ndd.zeros(shape=[4, 4, 3], dtype=ndd.uint8, layout='HWC')"
         defined.sample = f"ndd.{defined.name}({image}).shape\n=(4, 4, 3)"
     if defined.sample:
-        lines += [">>> import ndd", *(f">>> {s}" if not s.startswith("=") else s[1:].strip()
-                                      for s in defined.sample.splitlines()), ""]  # fmt: skip
+        lines += [">>> import ndd", *map(_example_line, defined.sample.splitlines()), ""]
     lines += ["Parameters", "----------"]
     for p in defined.params:
         default = "" if p.default is REQUIRED else f", default {p.default!r}"

@@ -13,6 +13,7 @@ from ..fusion.graph.storage import as_array
 from ..kernels.ir import dtypes as dt
 from ..runtime.context import current_context
 from . import convert
+from .enumerations import names, refuse_export
 from .errors import user_site
 from .handle import Handle, evaluate_node, finish_call, hand_out
 
@@ -71,11 +72,13 @@ class Tensor(Handle):
         return self.size * self.itemsize
 
     def item(self) -> Any:
-        """The only element as a Python number."""
+        """The only element as a Python number, or as a member of its enum."""
         if self.size != 1:
             raise ValueError(
                 f"item() needs exactly one element, this tensor has shape {self.shape}"
             )
+        if self.dtype.is_enum:
+            return dt.member(self.dtype, int(self.cpu()._host_array().reshape(-1)[0]))
         return np.asarray(self.cpu()).reshape(-1)[0].item()
 
     def _host_array(self) -> np.ndarray[Any, Any]:
@@ -94,6 +97,7 @@ class Tensor(Handle):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self._host_array()
+        refuse_export(self.dtype, "NumPy")
         if self.dtype is dt.bfloat16:
             if copy is False:
                 raise ValueError("bfloat16 has no NumPy type: it can only be copied to float32")
@@ -110,6 +114,7 @@ class Tensor(Handle):
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         if self.dtype is dt.bfloat16:  # torch can export bfloat16, NumPy cannot
             return self.torch().__dlpack__(**kwargs)
+        refuse_export(self.dtype, "DLPack")
         if self._node.device is None:
             array = self._host_array()
             hand_out(self._node)
@@ -133,6 +138,8 @@ class Tensor(Handle):
             raise AttributeError("__cuda_array_interface__ exists only for GPU tensors")
         from .interop import cuda_array_interface
 
+        refuse_export(self.dtype, "CUDA's array interface")
+
         evaluate_node(self._node)
         hand_out(self._node)
         return cuda_array_interface(self._node)
@@ -141,6 +148,7 @@ class Tensor(Handle):
         """A torch tensor, over the same memory unless `copy` is set."""
         from .interop import to_torch
 
+        refuse_export(self.dtype, "torch")
         evaluate_node(self._node)
         if not copy:
             hand_out(self._node)
@@ -186,8 +194,14 @@ def describe(handle: Handle, shape: str) -> str:
     if node.storage is None or node.device is not None or isinstance(handle, Tensor) is False:
         state = "" if node.storage is not None else ", pending"
         return f"{kind}({meta}{state})"
+    if node.dtype.is_enum:
+        shown = names(as_array(node.storage, node, 0), node.dtype)
+        return f"{kind}(\n{np.array2string(shown, formatter={'all': str})},\n{meta})"
     text = np.array2string(np.asarray(handle), threshold=20, edgeitems=3)
     return f"{kind}(\n{text},\n{meta})"
+
+
+_COPIED = (bool, int, float, list, tuple, range, np.generic)  # they have no memory to share
 
 
 def tensor_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: bool) -> Node:
@@ -206,7 +220,7 @@ def tensor_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: bo
         node = wrap_gpu(data, layout)
         if copy:
             node = second_node(node, None, copy)
-    elif copy or isinstance(data, (bool, int, float, list, tuple, range, np.generic)):
+    elif copy or isinstance(data, _COPIED) or dt.enum_type(data) is not None:
         node = convert.copy_arrays([found[0]], found[1], layout, batch=False)
     else:
         node = convert.wrap_arrays([found[0]], found[1], layout, batch=False, external=True)

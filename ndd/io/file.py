@@ -70,7 +70,9 @@ def read(
             f"io.file.read: files are read on the CPU, got device={device!r}; move the result "
             f"with .gpu()"
         )
-    paths, is_batch = _paths(filepaths)
+    paths, is_batch = paths_of(filepaths, "io.file.read")
+    if not paths:
+        return as_batch(np.zeros((0, 0), np.uint8))
     arrays, site = [], user_site()
     for i, path in enumerate(paths):
         try:
@@ -92,7 +94,7 @@ def read(
     return tensor if batch_size is None else Batch.broadcast(tensor, batch_size)
 
 
-def _paths(given: Any) -> tuple[list[bytes], bool]:
+def paths_of(given: Any, op: str) -> tuple[list[bytes], bool]:
     """Paths as bytes, and whether they are a batch."""
     if isinstance(given, (str, bytes, os.PathLike)):
         return [os.fsencode(given)], False
@@ -102,13 +104,13 @@ def _paths(given: Any) -> tuple[list[bytes], bool]:
         given = as_batch(given)
     is_batch = isinstance(given, Batch)
     tensors = list(given.tensors) if is_batch else [as_tensor(given)]
-    return [_path(np.asarray(t.cpu())) for t in tensors], is_batch
+    return [_path(np.asarray(t.cpu()), op) for t in tensors], is_batch
 
 
-def _path(array: Any) -> bytes:
+def _path(array: Any, op: str) -> bytes:
     if array.dtype not in (np.uint8, np.int8) or array.ndim != 1:
         raise TypeError(
-            f"io.file.read: a path is text or a 1-D tensor of its bytes (uint8 or int8), got "
+            f"{op}: a path is text or a 1-D tensor of its bytes (uint8 or int8), got "
             f"{array.ndim}-D data of {array.dtype}"
         )
     # A path ends at the first NUL as in C: callers of upstream pad paths with zeros.

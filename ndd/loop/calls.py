@@ -261,7 +261,8 @@ def nodes_of(result: Any) -> list[Node]:
 
 def _is_work(node: Node) -> bool:
     volume = int(node.shapes.volumes.sum()) * node.dtype.bytes
-    is_long = node.kind is not None and node.kind.takes_long
+    kind = node.kind  # read once: another thread may compute the node and drop it meanwhile
+    is_long = kind is not None and kind.takes_long
     return is_long or volume >= WORTHWHILE_BYTES
 
 

@@ -12,9 +12,28 @@
 
 from __future__ import annotations
 
+from .caffe import Caffe
+from .caffe2 import Caffe2
+from .coco import COCO
 from .epoch import Epoch
 from .files import File
+from .mxnet import MXNet
+from .numpy_files import Numpy
 from .reader import Reader
 from .state import ReaderState
+from .tfrecords import TFRecord
+from .webdataset import Webdataset
 
-__all__ = ["Epoch", "File", "Reader", "ReaderState"]
+__all__ = [
+    "COCO",
+    "Caffe",
+    "Caffe2",
+    "Epoch",
+    "File",
+    "MXNet",
+    "Numpy",
+    "Reader",
+    "ReaderState",
+    "TFRecord",
+    "Webdataset",
+]

@@ -16,7 +16,7 @@ from ..kernels.common.buffers import POOL
 
 # Files that are open at a time and share a block of memory. Processes may often open only 1024.
 _GROUP = 64
-_ALIGNMENT = 64
+ALIGNMENT = 64
 Path = bytes | str | os.PathLike[Any]
 
 
@@ -40,20 +40,20 @@ class Contents(Sequence["Array | Exception"]):
     """All bytes of each file, or the error if it could not be read."""
 
     def __init__(self, places: list[Place | Exception]) -> None:
-        self._places = places
+        self.places = places
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
     def __getitem__(self, k: Any) -> Any:
-        place = self._places[k]
+        place = self.places[k]
         if isinstance(place, Place):
             return place.block[place.begin : place.end]
         return Contents(place) if isinstance(place, list) else place
 
     def storage(self) -> tuple[Storage, Array] | None:
         """The storage of all files, and their sizes; None if one of them could not be read."""
-        places = self._places
+        places = self.places
         if any(isinstance(place, Exception) for place in places):
             return None
         blocks, begins, ends = zip(*places, strict=True)
@@ -93,14 +93,14 @@ def _read_together(paths: Sequence[Path], read_ahead: bool) -> list[Place | Exce
     try:
         for path in paths:
             try:
-                descriptor, size = _open(path, opened)
+                descriptor, size = open_regular(path, opened)
             except (OSError, ValueError) as error:
                 found.append(error)
                 continue
             if read_ahead:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
             found.append((descriptor, end, end + size))
-            end += -(-size // _ALIGNMENT) * _ALIGNMENT
+            end += -(-size // ALIGNMENT) * ALIGNMENT
         whole: Array = np.asarray(POOL.take(end))
         view = memoryview(whole.data)
         for k, place in enumerate(found):
@@ -115,7 +115,7 @@ def _read_together(paths: Sequence[Path], read_ahead: bool) -> list[Place | Exce
     return found
 
 
-def _open(path: Path, opened: list[int]) -> tuple[int, int]:
+def open_regular(path: Path, opened: list[int]) -> tuple[int, int]:
     """Descriptor and size of a file."""
     # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

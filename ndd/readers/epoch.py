@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SAMPLES_PER_RUN = 16
 
 Sample = tuple[Array, ...]
-V = TypeVar("V")  # Batch or Tensor
+I = TypeVar("I")  # a tuple or a dictionary of Batch or Tensor
 
 
 class Samples(Protocol):
@@ -35,7 +35,10 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
     def name(self, index: int) -> str:
-        """The sample's `source_info`."""
+        """The sample's `source_info`, and its name in errors.
+
+        If there is a method `output_name(index, output)`, that gives the `source_info`.
+        """
         ...
 
     def read(self, index: int) -> Sample:
@@ -109,8 +112,8 @@ def read_batch(samples: Samples, indices: list[int]) -> Content:
 class Sources(Sequence[str]):
     """Names of the samples of a batch, each made on demand."""
 
-    def __init__(self, samples: Samples, indices: list[int]) -> None:
-        self._samples, self._indices = samples, indices
+    def __init__(self, samples: Samples, indices: list[int], output: int = 0) -> None:
+        self._samples, self._indices, self._output = samples, indices, output
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -121,7 +124,10 @@ class Sources(Sequence[str]):
     def __getitem__(self, k: slice) -> Sequence[str]: ...
     def __getitem__(self, k: Any) -> Any:
         if isinstance(k, slice):
-            return Sources(self._samples, self._indices[k])
+            return Sources(self._samples, self._indices[k], self._output)
+        by_output = getattr(self._samples, "output_name", None)
+        if by_output is not None:
+            return by_output(self._indices[k], self._output)
         return self._samples.name(self._indices[k])
 
 
@@ -166,7 +172,7 @@ class EpochRun:
         self._ready.clear()
 
 
-class Epoch(Iterator[tuple[V, ...]]):
+class Epoch(Iterator[I]):
     """One epoch of a reader: an iterator with a length.
 
     Threads may share it: each item goes to one of them.
@@ -185,14 +191,14 @@ class Epoch(Iterator[tuple[V, ...]]):
         self._is_over = False
         self._thread = 0  # the first thread that asked for an item
         # Items that a thread was given but has not received, because an interrupt came.
-        self._unreceived: dict[int, tuple[V, ...] | None] = {}
+        self._unreceived: dict[int, I | None] = {}
 
     def __len__(self) -> int:
         """Number of items; after resuming from a checkpoint, only those that were left."""
         plan = self._run.plan if self._run is not None else self._reader._plan(self._batch_size)
         return plan.count
 
-    def __next__(self) -> tuple[V, ...]:
+    def __next__(self) -> I:
         thread = get_ident()
         item = self._unreceived.get(thread)
         if item is None:
@@ -202,18 +208,19 @@ class Epoch(Iterator[tuple[V, ...]]):
         self._unreceived[thread] = None
         return item
 
-    def _next(self, thread: int) -> tuple[V, ...]:
+    def _next(self, thread: int) -> I:
         """Give the next item to a thread, which receives it later if an interrupt comes now."""
         if self._is_over:
             raise StopIteration
         run = self._begun(thread)
         number = run.given
         try:
-            item = self._loop.next(number, partial(self._reader._give, run))  # type: ignore[union-attr]
+            outputs = self._loop.next(number, partial(self._reader._give, run))  # type: ignore[union-attr]
         except StopIteration:
             self._is_over = True
             self._close()
             raise
+        item: I = self._reader._item(outputs)
         position = run.plan.after(number + 1)
         # These three happen together: nothing can be interrupted between assignments.
         self._unreceived[thread] = item

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,11 @@ from ..fusion.graph.shapes import Array, Shapes
 from ..fusion.graph.storage import Storage
 from ..kernels.ir import dtypes as dt
 from . import listing
-from .contents import Contents, read_file, read_files
+from .contents import Contents
 from .epoch import Bad, Sample, Samples, Table
 from .reader import Reader
+from .stores.byte_files import is_url, read_anywhere
+from .stores.remote import RemoteOptions
 
 FILE_FILTERS = (
     "*.jpg", "*.jpeg", "*.png", "*.bmp", "*.tif", "*.tiff", "*.pnm", "*.ppm", "*.pgm", "*.pbm",
@@ -28,19 +29,26 @@ FILE_FILTERS = (
 class FileSamples:
     """Files with labels, as samples of a reader."""
 
-    def __init__(self, files: listing.Listing, read_ahead: bool) -> None:
-        self._files, self._read_ahead = files, read_ahead
+    def __init__(self, files: listing.Listing, read_ahead: bool, remote: RemoteOptions) -> None:
+        self._files, self._read_ahead, self._remote = files, read_ahead, remote
         self.name, self.fingerprint = files.name, files.fingerprint
 
     def __len__(self) -> int:
         return len(self._files)
 
     def read(self, index: int) -> Sample:
-        return read_file(self._files.path(index), self._read_ahead), self._label(index)
+        (found,) = self._contents([index])
+        if isinstance(found, Exception):
+            raise found
+        return found, self._label(index)
+
+    def _contents(self, indices: Sequence[int]) -> Contents:
+        paths = [self._files.path(i) for i in indices]
+        return read_anywhere(paths, self._read_ahead, self._remote)
 
     def read_many(self, indices: Sequence[int]) -> Sequence[Sample | Bad]:
         """Read all samples of a batch at once, which takes half of the time."""
-        contents = read_files([self._files.path(i) for i in indices], self._read_ahead)
+        contents = self._contents(indices)
         found = contents.storage()
         if found is not None:
             return FileTable(contents, *found, self._files.labels[indices])
@@ -83,7 +91,7 @@ class FileTable(Table):
 
 
 class File(Reader):
-    """Reads files; yields their bytes and an integer label.
+    """Reads files; yields their bytes and an integer label. Paths may be URLs (``s3://…``).
 
     >>> import ndd, pathlib, tempfile
     >>> root = pathlib.Path(tempfile.mkdtemp())
@@ -170,18 +178,21 @@ class File(Reader):
             raise ValueError(f"readers.File: no files found in {what}")
         # Drop the user's list, which may be large.
         self._files = self._labels = None
-        return FileSamples(found, self._read_ahead)
+        return FileSamples(found, self._read_ahead, self._remote)
 
     def _listing(self) -> listing.Listing:
         if self._files is not None:
             return listing.from_files(self._root or b"", self._files, self._labels)
         if self._file_list is not None:
-            return listing.from_file_list(self._root, Path(os.fsdecode(self._file_list)))
+            return listing.from_file_list(self._root, os.fsdecode(self._file_list), self._remote)
         assert self._root is not None
         fits_folder = None
         if self._dir_filters:
             fits_folder = listing.matcher(self._dir_filters, self._case_sensitive)
         fits_file = listing.matcher(self._file_filters, self._case_sensitive)
+        root = os.fsdecode(self._root)
+        if is_url(root):
+            return listing.from_remote_tree(root, self._remote, fits_file, fits_folder, False)
         return listing.from_tree(self._root, fits_file, fits_folder)
 
 

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import io
 import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..fusion.graph.shapes import Array
 from .names import Names
+
+if TYPE_CHECKING:
+    from .stores.remote import RemoteOptions
 
 # Names that exist as Python objects at a time. Each takes about 400 bytes as a line of a list.
 _CHUNK = 1 << 12
@@ -42,7 +46,7 @@ class Listing:
     def path(self, index: int) -> bytes:
         """The path of the file."""
         name = self.names[index]
-        return name if name.startswith(b"/") else self._prefix + name
+        return name if name.startswith(b"/") or b"://" in name else self._prefix + name
 
     def fingerprint(self) -> str:
         """A checksum of all names, as text."""
@@ -98,6 +102,60 @@ def from_tree(
     return Listing(root, names, labels)
 
 
+def from_flat_tree(root: bytes, fits_file: Callable[[bytes], bool]) -> Listing:
+    """Files in a folder, then those in its folders, all sorted."""
+    with os.scandir(root) as entries:
+        folders = [b".", *sorted(e.name for e in entries if _is_folder(e))]
+    names = Names()
+    for folder in folders:
+        with os.scandir(_folder(root) + folder) as entries:
+            found = sorted(
+                e.name for e in entries if fits_file(e.name) and (e.is_symlink() or e.is_file())
+            )
+        names.add([folder + b"/" + name for name in found])
+    return unlabelled(root, names)
+
+
+def unlabelled(root: bytes, names: Names) -> Listing:
+    """Names without labels."""
+    return Listing(root, names, np.broadcast_to(np.int32(0), len(names)))
+
+
+def from_remote_tree(
+    root: str,
+    remote: RemoteOptions,
+    fits_file: Callable[[bytes], bool],
+    fits_folder: Callable[[bytes], bool] | None,
+    with_root: bool,
+) -> Listing:
+    """The same for the folder of a URL; `with_root` lists files that are in no folder, too."""
+    from .stores.remote import list_folders
+
+    tree = list_folders(root, remote)
+    folders = sorted(os.fsencode(f) for f in tree if f != ".")
+    if fits_folder is not None:
+        folders = [f for f in folders if fits_folder(f)]
+    names, counts = Names(), []
+    for folder in [b".", *folders] if with_root else folders:
+        found = sorted(filter(fits_file, map(os.fsencode, tree[os.fsdecode(folder)])))
+        counts.append(len(found))
+        prefix = b"" if folder == b"." else folder + b"/"  # URLs have no `./`
+        names.add([prefix + name for name in found])
+    labels = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return Listing(os.fsencode(root), names, labels)
+
+
+def from_name_list(root: bytes | None, file_list: str, remote: RemoteOptions) -> Listing:
+    """Lines with a name; names are relative to `root` or the list's folder."""
+    from .stores.byte_files import read_whole
+
+    if root is None:
+        root = os.fsencode(file_list.rpartition("/")[0] or ".")
+    names = Names()
+    names.add([line for line in read_whole(file_list, remote).splitlines() if line.strip()])
+    return unlabelled(root, names)
+
+
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:
     """Whether it is a folder; a link in a loop is none, like any link that leads nowhere."""
     try:
@@ -132,12 +190,19 @@ def _int32(labels: Sequence[int]) -> Array:
     return values.astype(np.int32)
 
 
-def from_file_list(root: bytes | None, file_list: Path) -> Listing:
+def from_file_list(root: bytes | None, file_list: str, remote: RemoteOptions) -> Listing:
     """Lines with a name, spaces and a label; names are relative to `root` or the list's folder."""
+    from .stores.byte_files import is_url, read_whole
+
     if root is None:
-        root = os.fsencode(file_list.parent)
+        root = os.fsencode(file_list.rpartition("/")[0] or ".")
     names, labels = Names(), []
-    with file_list.open("rb") as lines:
+    opened: Any = (
+        io.BytesIO(read_whole(file_list, remote))
+        if is_url(file_list)
+        else Path(file_list).open("rb")
+    )
+    with opened as lines:
         numbered = enumerate(lines, 1)
         while chunk := list(itertools.islice(numbered, _CHUNK)):
             pairs = [_name_and_label(line, n, file_list) for n, line in chunk if line.strip()]
@@ -146,7 +211,7 @@ def from_file_list(root: bytes | None, file_list: Path) -> Listing:
     return Listing(root, names, np.concatenate(labels) if labels else np.zeros(0, np.int32))
 
 
-def _name_and_label(line: bytes, number: int, file_list: Path) -> tuple[bytes, int]:
+def _name_and_label(line: bytes, number: int, file_list: str) -> tuple[bytes, int]:
     parts = line.rstrip().rsplit(maxsplit=1)  # a name may begin with spaces
     try:
         name, label = parts[0], int(parts[1])
@@ -155,6 +220,6 @@ def _name_and_label(line: bytes, number: int, file_list: Path) -> tuple[bytes, i
     except (IndexError, ValueError):
         pass
     raise ValueError(
-        f"line {number} of {str(file_list)!r} must be a file name and a label (a 32-bit integer), "
+        f"line {number} of {file_list!r} must be a file name and a label (a 32-bit integer), "
         f"got {os.fsdecode(line.strip())!r}"
     )

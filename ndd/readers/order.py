@@ -8,6 +8,7 @@ is the whole state, whatever the size of the data set.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from ..kernels.common import forks
 from ..kernels.ir import philox
 
 Array = np.ndarray[Any, Any]
+_MOST = 1 << 62  # no reader gets to such numbers, and sums of them have no end in practice
 LAST_BATCH = ("wrap", "pad", "partial", "drop")
 
 
@@ -27,6 +29,15 @@ class Position(NamedTuple):
     pass_: int = 0
     offset: int = 0
     taken: int = 0
+
+
+class RestOfEpoch(NamedTuple):
+    """Samples that take the place of a pass, after the number of ranks has changed."""
+
+    pass_: int
+    samples: Array
+    smallest: int  # number of samples of the rank that has the fewest
+    largest: int
 
 
 def permutation(count: int, seed: int, purpose: int, number: int) -> Array:
@@ -46,18 +57,30 @@ def permutation(count: int, seed: int, purpose: int, number: int) -> Array:
 class Order:
     """The passes of one reader over `count` samples."""
 
-    _LIST, _PASS, _ALL = range(3)  # purposes of permutations
+    _LIST, _PASS, _ALL, _FILES = range(4)  # purposes of permutations
 
     def __init__(
-        self, count: int, shard_id: int, num_shards: int, stick: bool, shuffle: str, seed: int
-    ) -> None:
+        self, count: int, shard_id: int, num_shards: int, stick: bool, shuffle: str, seed: int,
+        files: Array | None = None,
+    ) -> None:  # fmt: skip
         self.count, self.shard_id, self.num_shards = count, shard_id, num_shards
         self.stick, self.shuffle, self.seed = stick, shuffle, seed
+        self._files = files  # the first sample of each file, then the number of samples
+        self.rest: RestOfEpoch | None = None
         self._passes: dict[int, Array] = {}
         self._lock = forks.lock()
         # Folders are sorted by class, so shards of the plain list would hold few classes each.
         mixed = shuffle == "pass" and num_shards > 1
         self._list = permutation(count, seed, self._LIST, 0) if mixed else None
+
+    def of_rank(self, shard_id: int, num_shards: int) -> Order:
+        """The passes of another rank, with all samples, among this many ranks."""
+        if num_shards != self.num_shards:
+            found = Order(self.count, shard_id, num_shards, self.stick, self.shuffle, self.seed)
+        else:
+            found = copy.copy(self)
+        found.shard_id, found._files, found.rest, found._passes = shard_id, self._files, None, {}
+        return found
 
     def _bounds(self, pass_: int) -> tuple[int, int]:
         shard = self.shard_id if self.stick else (self.shard_id + pass_) % self.num_shards
@@ -65,21 +88,26 @@ class Order:
 
     def size(self, pass_: int) -> int:
         """Number of samples of a pass."""
+        if self.rest is not None and pass_ == self.rest.pass_:
+            return len(self.rest.samples)
         start, end = self._bounds(pass_)
         return end - start
-
-    @property
-    def smallest(self) -> int:
-        """Size of the smallest shard."""
-        return self.count // self.num_shards
 
     @property
     def largest(self) -> int:
         """Size of the largest shard."""
         return -(-self.count // self.num_shards)
 
+    def extremes(self, pass_: int) -> tuple[int, int]:
+        """Number of samples of the ranks that have the fewest and the most of a pass."""
+        if self.rest is not None and pass_ == self.rest.pass_:
+            return self.rest.smallest, self.rest.largest
+        return self.count // self.num_shards, self.largest
+
     def samples(self, pass_: int) -> Array | range:
         """Indices of the samples of a pass, in order."""
+        if self.rest is not None and pass_ == self.rest.pass_:
+            return self.rest.samples
         start, end = self._bounds(pass_)
         if self.shuffle == "no":
             return range(start, end)
@@ -96,15 +124,47 @@ class Order:
     def _shuffled(self, pass_: int, start: int, end: int) -> Array:
         if self.shuffle == "all":
             return permutation(self.count, self.seed, self._ALL, pass_)[start:end]
+        if self.shuffle.startswith("files"):
+            found = self._files_shuffled(pass_, start, end)
+            if self.shuffle == "files":
+                return found
+            return found[permutation(len(found), self.seed, self._PASS, pass_)]
         chosen = permutation(end - start, self.seed, self._PASS, pass_) + start
         return chosen if self._list is None else self._list[chosen]
 
+    def _files_shuffled(self, pass_: int, start: int, end: int) -> Array:
+        """The samples from `start` to `end` if files come in a random order."""
+        assert self._files is not None, "readers that shuffle files say where they begin"
+        firsts, sizes = self._files[:-1], np.diff(self._files)
+        order = permutation(len(sizes), self.seed, self._FILES, pass_)
+        ends = np.cumsum(sizes[order])
+        wanted = np.arange(start, end)
+        slot = np.searchsorted(ends, wanted, "right")
+        chosen = order[slot]
+        found: Array = firsts[chosen] + wanted - (ends[slot] - sizes[chosen])
+        return found
+
     def normal(self, pass_: int, offset: int) -> tuple[int, int]:
         """The same place, with an offset inside of its pass."""
+        # All passes over a shard are equally long, and those over all shards are the whole list.
+        turn, length = (1, self.size(pass_)) if self.stick else (self.num_shards, self.count)
+        turns, offset = divmod(offset, max(1, length))
+        pass_ += turns * turn
         while offset >= self.size(pass_):
             offset -= self.size(pass_)
             pass_ += 1
         return pass_, offset
+
+    @staticmethod
+    def is_possible(at: Position) -> bool:
+        """Whether some reader can be at this position."""
+        return min(at) >= 0 and max(at) < _MOST
+
+    def has(self, at: Position, wraps: bool) -> bool:
+        """Whether a reader can be at this position."""
+        if not self.is_possible(at):
+            return False
+        return at.offset < self.size(at.pass_) if wraps else (at.pass_, at.offset) == (at.epoch, 0)
 
     def stream(self, pass_: int, offset: int, count: int) -> list[int]:
         """`count` samples from a place on, over as many passes as needed."""
@@ -122,13 +182,14 @@ class EpochPlan:
 
     def __init__(self, order: Order, last: str, at: Position, batch_size: int) -> None:
         self.order, self.last, self.at, self.batch_size = order, last, at, batch_size
-        self._size = order.size(at.epoch)
+        self._size = order.size(at.pass_)
+        smallest, largest = order.extremes(at.pass_)
         if last == "drop":
-            self.count = max(0, order.smallest - at.taken) // batch_size
+            self.count = max(0, smallest - at.taken) // batch_size
         else:
             # Use the largest shard, not the reader's: ranks that wait for each other must get
             # equally many batches. (Upstream gives larger shards one more.)
-            self.count = -(-max(0, order.largest - at.taken) // batch_size)
+            self.count = -(-max(0, largest - at.taken) // batch_size)
 
     @property
     def wraps(self) -> bool:

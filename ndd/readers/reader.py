@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 from ..codecs.on_error import Ledger, Policy, SampleError, check_policy
@@ -20,14 +19,16 @@ from ..core.tensor import Tensor
 from ..fusion.graph.node import Node
 from ..fusion.graph.shapes import Array
 from ..kernels.common import forks
-from ..kernels.ir.dtypes import DType
 from ..loop.calls import Recording
 from .epoch import Bad, Epoch, EpochRun, Sample, Samples, Sources, Table, read_sample
 from .order import LAST_BATCH, EpochPlan, Order, Position
-from .state import STATE_VERSION, ReaderState
+from .record_samples import common_dtype
+from .rest import Division
+from .resumable import Resumable
+from .stores.remote import RemoteOptions
 
 
-class Reader:
+class Reader(Resumable):
     """Base class of all readers.
 
     Make it once and use it for many epochs: ``for jpegs, labels in reader.next_epoch(64)``.
@@ -73,10 +74,19 @@ class Reader:
         returns the data to use, or None to skip. `errors` lists all failures.
     enable_checkpointing : bool
         Accepted for compatibility; `get_state` always works.
+    storage_options : dict, optional
+        For URLs (``s3://…``, ``https://…``): arguments of fsspec's file system.
+    cache_dir : path, optional
+        A folder where blocks of remote files are kept. Processes may share it.
+    cache_bytes : int
+        The limit of `cache_dir`; blocks that were not used for the longest time are removed.
     """
 
     #: For each output: its element type, and whether samples are packed into one block of memory.
-    outputs: Sequence[tuple[DType, bool]] = ()
+    #: The type is None if the samples tell it. A third entry, if present, is the layout.
+    outputs: Sequence[tuple[Any, ...]] = ()
+    #: Whether `shuffle_after_epoch` shuffles whole files, each of which is read in its own order.
+    _shuffles_files = False
 
     def __init_subclass__(cls) -> None:
         """Add the arguments of all readers, and suggestions for misspelt ones, to a new class."""
@@ -106,6 +116,9 @@ class Reader:
         lazy_init: bool | None = False,
         on_error: Policy = "raise",
         enable_checkpointing: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: Any = None,
+        cache_bytes: int = 10 << 30,
     ) -> None:
         self._where = f"readers.{type(self).__name__}"
         self.name = name
@@ -126,14 +139,20 @@ class Reader:
         self._depth = self._count(prefetch_queue_depth, "prefetch_queue_depth", 1)
         self._last = self._last_batch(last_batch, pad_last_batch)
         self._choose_shuffle(random_shuffle, shuffle_after_epoch, stick_to_shard)
-        self._stick = bool(stick_to_shard) or self._shuffle == "all"
-        chosen = shuffle_after_epoch_seed if self._shuffle == "all" else None
+        self._stick = bool(stick_to_shard) or bool(shuffle_after_epoch)
+        chosen = shuffle_after_epoch_seed if shuffle_after_epoch else None
         chosen = seed if chosen is None else chosen
         self._seed = -1 if chosen is None else operator.index(chosen)
         self._on_error = check_policy(on_error, self._where)
         #: Samples that could not be read: (file, index, cause).
         self.errors = Ledger()
+        self._remote = RemoteOptions(
+            dict(storage_options or {}),
+            None if cache_dir is None else os.fsdecode(cache_dir),
+            self._count(cache_bytes, "cache_bytes", 10 << 30),
+        )
         self._position = Position()
+        self._divisions: list[Division] = []  # of the current epoch, among other numbers of ranks
         self._has_run = False
         self._run: EpochRun | None = None  # the current epoch
         self._giving = forks.lock()  # threads may share an epoch
@@ -177,12 +196,17 @@ class Reader:
     def _choose_shuffle(
         self, random: bool | None, after_epoch: bool | None, stick: bool | None
     ) -> None:
-        if after_epoch and (random or stick):
-            other = "random_shuffle" if random else "stick_to_shard"
+        clash = random and not self._shuffles_files
+        if after_epoch and (clash or stick):
+            other = "random_shuffle" if clash else "stick_to_shard"
             raise ValueError(
                 f"{self._where}: `shuffle_after_epoch` and `{other}` exclude each other"
             )
-        self._shuffle = "pass" if random else "all" if after_epoch else "no"
+        self._shuffle = "pass" if random else "no"
+        if after_epoch:
+            self._shuffle = "all"
+            if self._shuffles_files:
+                self._shuffle = "files, then samples" if random else "files"
 
     # -- samples -----------------------------------------------------------------------------
 
@@ -200,11 +224,12 @@ class Reader:
                 raise ValueError(
                     f"{self._where}: {count} samples are too few for {self._num_shards} shards"
                 )
-            order = Order(
-                count, self._shard_id, self._num_shards, self._stick, self._shuffle, self._seed
-            )
-            self._made = samples, order
+            files = getattr(samples, "starts", None)
+            self._made = samples, self._order(count, self._shard_id, self._num_shards, files)
         return self._made
+
+    def _order(self, count: int, shard_id: int, num_shards: int, files: Array | None) -> Order:
+        return Order(count, shard_id, num_shards, self._stick, self._shuffle, self._seed, files)
 
     def get_metadata(self, batch_size: int | None = None) -> dict[str, int]:
         """Sizes of the data set and of its shards. `batch_size` has no effect."""
@@ -230,7 +255,7 @@ class Reader:
         *,
         prefetch: int | None = None,
         progress: bool = False,
-    ) -> Epoch[Tensor]: ...
+    ) -> Epoch[tuple[Tensor, ...]]: ...
     @overload
     def next_epoch(
         self,
@@ -240,7 +265,7 @@ class Reader:
         *,
         prefetch: int | None = None,
         progress: bool = False,
-    ) -> Epoch[Batch]: ...
+    ) -> Epoch[tuple[Batch, ...]]: ...
     def next_epoch(
         self,
         batch_size: int | None = None,
@@ -271,7 +296,7 @@ class Reader:
             raise ValueError(f"{self._where}: `prefetch` must be 0 or more, got {prefetch!r}")
         return Epoch(self, size, 0 if size is None else ahead, progress)
 
-    def __call__(self, *, batch_size: int | None = None) -> tuple[Any, ...]:
+    def __call__(self, *, batch_size: int | None = None) -> Any:
         """The next tuple of Batch or Tensor; epochs follow each other without end."""
         with self._giving:
             while True:
@@ -283,7 +308,11 @@ class Reader:
                 except StopIteration:
                     continue
                 self._advance(run)
-                return item
+                return self._item(item)
+
+    def _item(self, outputs: tuple[Any, ...]) -> Any:
+        """What the caller gets for the outputs of an iteration."""
+        return outputs
 
     def _plan(self, batch_size: int | None) -> EpochPlan:
         """The epoch that would begin now. An abandoned epoch counts as finished, so that all ranks
@@ -330,7 +359,7 @@ class Reader:
         run.forget()
 
     def _outputs(self, indices: list[int], samples: Sequence[Any], batch: bool) -> tuple[Any, ...]:
-        names = Sources(self._data()[0], list(indices))
+        data = self._data()[0]
         if batch and isinstance(samples, Table):
             nodes = samples.nodes()
         else:
@@ -338,14 +367,20 @@ class Reader:
                 self._output(k, [s[k] for s in samples], batch) for k in range(len(self.outputs))
             ]
         handle = Batch if batch else Tensor
-        return tuple(handle._of(node.like(source_info=names)) for node in nodes)
+        return tuple(
+            handle._of(node.like(source_info=Sources(data, list(indices), k)))
+            for k, node in enumerate(nodes)
+        )
 
     def _output(self, k: int, arrays: list[Array], batch: bool) -> Node:
         """The node of output `k`."""
-        dtype, packed = self.outputs[k]
+        dtype, packed, *layout = self.outputs[k]
+        dtype = common_dtype(self._where, k, arrays) if dtype is None else dtype
         if packed:
-            return convert.copy_arrays(arrays, dtype, None, batch)
-        return convert.wrap_arrays(arrays, dtype, None, batch, external=False)
+            return convert.copy_arrays(arrays, dtype, layout[0] if layout else None, batch)
+        return convert.wrap_arrays(
+            arrays, dtype, layout[0] if layout else None, batch, external=False
+        )
 
     def _replaced(self, run: EpochRun, slot: int, bad: Bad) -> tuple[int, Sample]:
         """The sample that replaces one that could not be read, and its index."""
@@ -385,70 +420,6 @@ class Reader:
             error.errno = cause.errno  # setting `filename`, too, would change the text
         error.__cause__ = cause
         return error  # type: ignore[no-any-return]
-
-    # -- checkpoints -------------------------------------------------------------------------
-
-    def _config(self) -> dict[str, Any]:
-        """The options that must be equal for a state to mean the same samples."""
-        return {
-            "reader": type(self).__name__,
-            "samples": self._data()[1].count,
-            "shard_id": self._shard_id,
-            "num_shards": self._num_shards,
-            "stick_to_shard": self._stick,
-            "last_batch": self._last,
-            "shuffle": self._shuffle,
-            "seed": self._seed,
-        }
-
-    def get_state(self, *, cuda_stream: Any = None) -> ReaderState:
-        """The state of the reader after the last batch that it returned.
-
-        `cuda_stream` has no effect.
-        """
-        at = self._position
-        return ReaderState(
-            {
-                "version": STATE_VERSION,
-                **self._config(),
-                "list": self._data()[0].fingerprint(),
-                "epoch": at.epoch,
-                "pass": at.pass_,
-                "offset": at.offset,
-                "taken": at.taken,
-            }
-        )
-
-    def set_state(self, state: Any) -> None:
-        """Continue from a state or its text: the next epoch yields the remaining batches.
-
-        This works only before the first batch.
-        """
-        if self._has_run:
-            raise RuntimeError(
-                f"{self._where}: a state cannot be set after the first batch was read: set it "
-                f"on a new reader, before next_epoch"
-            )
-        values = ReaderState.parse(state, self._where).values
-        for key, wanted in self._config().items():
-            if values.get(key) != wanted:
-                raise ValueError(
-                    f"{self._where}: the state is that of another reader: {key} is "
-                    f"{values.get(key)!r} there and {wanted!r} here"
-                )
-        try:
-            numbers = [operator.index(values[k]) for k in ("epoch", "pass", "offset", "taken")]
-        except (KeyError, TypeError):
-            numbers = [-1]
-        if min(numbers) < 0:
-            raise ValueError(f"{self._where}: the state has no valid position: {values}")
-        if values.get("list") != self._data()[0].fingerprint():
-            warnings.warn(
-                f"{self._where}: the samples have other names than when the state was saved; "
-                f"the batches that were left may hold other samples",
-                stacklevel=2,
-            )
-        self._position = Position(*numbers)
 
     def __repr__(self) -> str:
         count = len(self._made[0]) if self._made else "?"

@@ -24,7 +24,7 @@ class ReaderState:
         if isinstance(state, (str, bytes)):
             try:
                 state = json.loads(state)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{where}: not the state of a reader: {error}") from None
         elif not isinstance(state, dict):
             raise TypeError(

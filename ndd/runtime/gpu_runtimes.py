@@ -13,6 +13,20 @@ _runtimes: dict[tuple[int, Stream], Any] = {}
 _lock = forks.lock()
 
 
+def wait_for_users(owners: list[Any], device_id: int | None, context: Any) -> None:
+    """Wait until no GPU reads memory that is about to be handed out.
+
+    Memory of a device is handed out in the order of its context's stream, so that only other
+    streams matter. Host memory is read by copies to a device, which run later than their calls.
+    """
+    if not _runtimes:
+        return
+    own = None if device_id is None else runtime_of(context, device_id)
+    for runtime in list(_runtimes.values()):
+        if runtime is not own and runtime.is_using(owners):
+            runtime.synchronize()
+
+
 def runtime_of(context: Any, device_id: int) -> Any:
     """The runtime of a device on the stream of `context`, or of the current context if None."""
     from ..kernels.gpu.runtime import GpuRuntime

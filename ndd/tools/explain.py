@@ -165,7 +165,9 @@ def explain(*values: Any) -> Explanation:
     for v in values:
         if not isinstance(v, Handle):
             raise TypeError(f"explain: wanted a Tensor or a Batch, got {type(v).__name__}")
-    nodes = [v._node for v in values]
+    nodes = [v._node for v in values if v._node.count]
+    if not nodes:
+        raise ValueError("explain: nothing runs for a batch without samples")
     with lock_of(nodes[0]):
         if len(nodes) == 1 and nodes[0].storage is not None and nodes[0].result.report is not None:
             return describe(nodes[0].result.report)

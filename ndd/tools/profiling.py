@@ -17,6 +17,7 @@ from ..kernels.common import nvtx_ranges, trace
 from ..kernels.cpu import runtime as cpu_runtime
 from ..kernels.gpu import kernel as gpu_kernel
 from ..kernels.gpu import runtime as gpu_runtime
+from .outputs import write_output
 
 # About 440 MB (measured with launches) and a file of 230 MB; later events are only counted.
 MAX_EVENTS = 1_000_000
@@ -102,7 +103,7 @@ class Profile:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a trace that https://ui.perfetto.dev and chrome://tracing open."""
-        Path(path).write_text(json.dumps(self._trace()))
+        write_output(path, json.dumps(self._trace()))
 
     def _trace(self) -> dict[str, Any]:
         process = os.getpid()

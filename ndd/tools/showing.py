@@ -15,6 +15,7 @@ from ..core.handle import Handle, executor_of, lock_of
 from ..core.tensor import Tensor
 from ..kernels.ir.dtypes import uint8
 from . import picture
+from .outputs import write_output
 from .picture import Array
 
 THUMBNAIL_PX = 128
@@ -36,7 +37,7 @@ class Picture:
 
     def save(self, path: str | Path) -> None:
         """Write a PNG file."""
-        Path(path).write_bytes(self.png())
+        write_output(path, self.png())
 
     def __repr__(self) -> str:
         height, width, _ = self.array.shape
@@ -70,6 +71,8 @@ def show(
         Shrink images until no side is longer than this.
     """
     samples, layout = _samples(images)
+    if not samples:
+        raise ValueError("show: a batch without samples has nothing to show")
     for i, sample in enumerate(samples):
         if picture.image_layout(sample.shape, layout) is None:
             raise ValueError(
@@ -144,6 +147,8 @@ def html_of(handle: Handle) -> str | None:
 
 def _is_images(handle: Handle) -> bool:
     """Whether a handle has images; without a layout, only uint8 counts as an image."""
+    if handle._node.count == 0:
+        return False
     shape, layout = handle._node.shapes.tuples[0], handle.layout
     if layout is None and (handle.dtype is not uint8 or len(shape) < 3):
         return False

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ndd.codecs.image.nvimgcodec import nvimgcodec
+from ndd.kernels.common.disk_cache import cache_dir, load_object
 from ndd.kernels.cpu import helpers as cpu_helpers
 from ndd.kernels.cpu.decode_loop import job, nvimgcodec_c
 from ndd.kernels.cpu.runtime import CpuKernel, link, machine, native
@@ -53,9 +54,7 @@ def test_a_call_writes_to_memory_of_its_own(make: Callable[[], Callable[..., int
 
 def test_a_function_keeps_its_code() -> None:
     headers()
-    kept = cpu_helpers.load_object(
-        cpu_helpers.cache_dir() / "cpu" / f"helper_jpeg_frames.{machine()}.o", "jpeg_frames"
-    )
+    kept = load_object(cache_dir() / "cpu" / f"helper_jpeg_frames.{machine()}.o", "jpeg_frames")
     assert kept is not None
     engine: Any
     engine, address = link(*kept)

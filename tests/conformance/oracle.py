@@ -221,6 +221,14 @@ def compare(
         _compare_values(op, ours, theirs, exact, max_off, rtol)
 
 
+def record(op: str, got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> None:
+    """Record the differences of one result, for docs/numerics.md; for tests that compare values in
+    their own way."""
+    ours, theirs = (np.concatenate([a.reshape(-1) for a in arrays]) for arrays in (got, want))
+    kind = "bool" if ours.dtype == np.bool_ else f"{ours.dtype.kind}{8 * ours.dtype.itemsize}"
+    _record(op, kind, *_differences(ours, theirs), theirs)
+
+
 def _compare_values(
     op: str, ours: Result, theirs: Result, exact: bool, max_off: float, rtol: float
 ) -> None:

@@ -105,6 +105,19 @@ def test_rotate_exact_angles():
             rotate(MANY[:2], angle=angle, input_shape=shape, keep_size=True)
 
 
+@pytest.mark.parametrize("mode", ["halfway", "fixed"])
+def test_rotate_by_odd_eighths(mode):
+    """At 45° both sides of the enclosing box are equal; rounding errors decide which one is larger,
+    and with that, whether a box that was wide is drawn wide or high."""
+    inside = [boxes(20, 50 + k, 0.3, 0.7) for k in range(40)]
+    eighths = np.float32(45 + 90 * np.random.default_rng(4).integers(-8, 8, 40))
+    common = dict(angle=per_sample(list(eighths)), mode=mode, remove_threshold=0.0)
+    rotate(inside, input_shape=per_sample(list(SHAPES)), **common)
+    pixels = [a * np.tile(s[::-1], 2).astype(np.float32)
+              for a, s in zip(inside, SHAPES, strict=True)]  # fmt: skip
+    rotate(pixels, input_shape=per_sample(list(SHAPES)), bbox_normalized=False, **common)
+
+
 def test_rotate_shapes_and_labels():
     args = dict(angle=30.0, keep_size=True)
     rotate(MANY[0], angle=30.0, input_shape=[200, 100, 3], shape_layout="WHC")

@@ -172,6 +172,62 @@ def test_same_bits_on_the_gpu(program):
     same_on_the_gpu(program, IMAGES, "HW")
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_kernel_equals_its_reference(name, monkeypatch):
+    """Whole images, and parts of them in another order: mirrored, cropped, padded, every third."""
+    from ndd.kernels.cpu import runtime
+    from tests.helpers import forget_plans
+    from tests.reference.kernels import ReferenceKernel
+
+    def results():
+        x = ndd.debayer(ndd.batch(IMAGES, layout="HW"), blue_position=ndd.batch(POSITIONS),
+                        algorithm=name)  # fmt: skip
+        parts = ndd.crop(x, crop=[7, 5], crop_pos_x=0.3, out_of_bounds_policy="pad")
+        both = ndd.flip(x, horizontal=1, vertical=1)
+        return [arrays(y) for y in (x, parts, both, both.slice[::3, 1::2])]
+
+    with ndd.EvalMode.deferred:
+        found = results()
+        forget_plans(monkeypatch)
+        monkeypatch.setattr(runtime, "get_kernel", ReferenceKernel)
+        wanted = results()
+    for ours, theirs in zip(found, wanted, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_channels_first_without_a_layout():
+    """The kernel loops over channels that it does not know to be channels."""
+    x = ndd.batch(IMAGES[:2], layout="HW")
+    plain = arrays(ndd.debayer(x, blue_position=[0, 1]))
+    moved = ndd.transpose(ndd.debayer(x, blue_position=[0, 1]), perm=[2, 0, 1],
+                          transpose_layout=False)  # fmt: skip
+    for a, b in zip(plain, arrays(moved.slice[:, 1:, ::-1]), strict=True):
+        np.testing.assert_array_equal(a.transpose(2, 0, 1)[:, 1:, ::-1], b)
+
+
+@pytest.mark.parametrize("name", ["bilinear_ocv", "vng_ocv"])
+def test_only_a_region_of_a_decoded_frame_is_read(name):
+    from tests.decoders.fixtures import encoded, photo
+
+    frames = [photo(h, w) for h, w in ((64, 90), (120, 66))]
+    files = [np.frombuffer(encoded(".png", f), np.uint8) for f in frames]
+
+    def part(x, **window):
+        x = ndd.debayer(x, blue_position=[1, 0], algorithm=name)
+        return ndd.crop(x, crop=[20, 31], **window)
+
+    def decoded():
+        return ndd.decoders.image(ndd.batch(files), output_type=ndd.types.GRAY)
+
+    for window in ({}, dict(crop_pos_x=0.0, crop_pos_y=1.0), dict(crop_pos_x=1.0, crop_pos_y=0.0)):
+        whole = decoded().evaluate()
+        for a, b in zip(
+            arrays(part(whole, **window)), arrays(part(decoded(), **window)), strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_work_after_it_is_in_the_same_kernel():
     with ndd.EvalMode.deferred:
         x = ndd.debayer(ndd.batch(IMAGES[:2], layout="HW"), blue_position=[0, 0])

@@ -112,6 +112,16 @@ ERRORS = [
         lambda: ndd.reinterpret(ndd.tensor(1), dtype=ndd.int16),
     ),
     (ValueError, "axis 0 of sample 0 has extent 4, not 1", lambda: ndd.squeeze(HWC, axes=[0])),
+    (
+        ValueError,
+        "axis 0 of sample 0 has extent 0, not 1",
+        lambda: ndd.squeeze(ndd.zeros(shape=[0, 3]), axes=[0]),
+    ),
+    (
+        ValueError,
+        "`min_canvas_size` must be at least 0, got -1 for sample 0",
+        lambda: ndd.paste(HWC, fill_value=1, ratio=1.0, min_canvas_size=-1),
+    ),
     (ValueError, "give either `axes` or `axis_names`", lambda: ndd.squeeze(HWC)),
     (
         ValueError,
@@ -245,8 +255,8 @@ ERRORS = [
     ),
     (
         ValueError,
-        "must be one of error, pad, trim_to_shape, got 'clamp'",
-        lambda: ndd.crop(HWC, crop=[1, 1], out_of_bounds_policy="clamp"),
+        "reflect, reflect_1001, reflect_101, wrap, got 'replicate'",
+        lambda: ndd.crop(HWC, crop=[1, 1], out_of_bounds_policy="replicate"),
     ),
     (
         ValueError,

@@ -18,6 +18,7 @@ from ndd.kernels.ir import networks
 from tests.helpers import arrays
 
 from .modes import error_everywhere, same_everywhere
+from .oracle import record
 
 X = ndd.experimental
 SHAPES = [(31, 37, 3), (1, 1, 3), (8, 5, 3), (1, 70, 3), (2, 3, 3)]
@@ -101,8 +102,9 @@ def test_extremes_equal_opencv(name, dtype):
         wide = [k for k, s in enumerate(samples) if min(s.shape[:2]) > 7 or border == "constant"]
         found = arrays(getattr(X, name)(batch, mask_size=mask, border_mode=border))
         for k in wide:
-            want = OF_CV2[name](samples[k], kernel, borderType=flag)
-            np.testing.assert_array_equal(found[k], want.reshape(found[k].shape))
+            want = OF_CV2[name](samples[k], kernel, borderType=flag).reshape(found[k].shape)
+            record(f"experimental.{name} (OpenCV)", [found[k]], [want])
+            np.testing.assert_array_equal(found[k], want)
 
 
 @pytest.mark.parametrize("name", ["dilate", "erode"])
@@ -231,7 +233,9 @@ def test_medians_equal_opencv(size):
     np.testing.assert_array_equal(found[0], cv2.medianBlur(samples[0], size))
     for s in samples:
         found = np.asarray(X.median_blur(ndd.tensor(s, layout="HWC"), window_size=size))
-        np.testing.assert_array_equal(found, cv2.medianBlur(s, size).reshape(s.shape))
+        want = cv2.medianBlur(s, size).reshape(s.shape)
+        record("experimental.median_blur (OpenCV)", [found], [want])
+        np.testing.assert_array_equal(found, want)
 
 
 def test_medians_per_sample():

@@ -11,7 +11,7 @@ from tests.helpers import arrays
 
 from .geometry_data import images, numbers, with_layout
 from .modes import error_everywhere, same_everywhere
-from .oracle import RTOL, check, compare, ndd_call, oracle_call, per_sample
+from .oracle import RTOL, check, compare, ndd_call, oracle_call, per_sample, record
 
 INPUTS = "uint8 int8 uint16 int16 uint32 int32 float32".split()
 
@@ -31,6 +31,7 @@ def near(*args, exact=None, **kwargs):
         if ours.dtype != "f32":
             compare("normalize", [ours], [theirs], exact=False)
             continue
+        record("normalize", ours.arrays, theirs.arrays)
         for k, (a, b) in enumerate(zip(ours.arrays, theirs.arrays, strict=True)):
             limit = RTOL * np.abs(b[np.isfinite(b)]).max(initial=0)
             if exact is not None:

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import ndd
+from ndd.core.schema import OPS
 from tests.helpers import arrays, samples
 
 from .modes import error_everywhere, same_everywhere, same_on_the_gpu
-from .oracle import check, check_program
+from .oracle import check, check_program, oracle_call, per_sample
 
 SHAPES = [(3, 9, 11, 3), (1, 4, 5, 3), (2, 12, 7, 3)]
 VIDEOS = samples(SHAPES, np.uint8, seed=1)
 FRAMES = [s[0] for s in SHAPES]
+# Ops of upstream 2.4.0 → the arguments that may differ from frame to frame.
+UPSTREAM = {
+    "brightness": ["brightness", "brightness_shift"],
+    "brightness_contrast": ["brightness", "brightness_shift", "contrast", "contrast_center"],
+    "color_twist": ["brightness", "contrast", "hue", "saturation"],
+    "contrast": ["contrast", "contrast_center"],
+    "coord_transform": ["M", "MT", "T"],
+    "debayer": ["blue_position"],
+    "experimental.dilate": ["anchor", "mask_size"],
+    "experimental.erode": ["anchor", "mask_size"],
+    "experimental.warp_perspective": ["matrix"],
+    "filter": ["anchor"],
+    "gaussian_blur": ["sigma", "window_size"],
+    "hsv": ["hue", "saturation", "value"],
+    "hue": ["hue"],
+    "laplacian": ["scale", "smoothing_size", "window_size"],
+    "multi_paste": [
+        "in_anchors",
+        "in_anchors_rel",
+        "out_anchors",
+        "out_anchors_rel",
+        "shapes",
+        "shapes_rel",
+    ],
+    "rotate": ["angle", "axis"],
+    "saturation": ["saturation"],
+    "transforms.crop": ["from_end", "from_start", "to_end", "to_start"],
+    "transforms.rotation": ["angle", "axis", "center"],
+    "transforms.scale": ["center", "scale"],
+    "transforms.shear": ["angles", "center", "shear"],
+    "transforms.translation": ["offset"],
+    "warp_affine": ["matrix"],
+}
 
 
 def values(shape, dtype=np.float32, low=0.3, high=3.0, seed=0):
@@ -178,6 +214,156 @@ def test_debayer():
     )
 
 
+COLOURS = {
+    "brightness": ("brightness", "brightness_shift"),
+    "brightness_contrast": ("brightness", "brightness_shift", "contrast", "contrast_center"),
+    "color_twist": ("brightness", "contrast", "hue", "saturation"),
+    "contrast": ("contrast", "contrast_center"),
+    "hsv": ("hue", "saturation", "value"),
+    "hue": ("hue",),
+    "saturation": ("saturation",),
+}
+
+
+@pytest.mark.parametrize("name", COLOURS)
+def test_colours(name):
+    """Numbers per frame, beside one per sample if the op has several."""
+    numbers: dict[str, Any] = {a: values(()) for a in COLOURS[name]}
+    beside = COLOURS[name][1] if len(COLOURS[name]) > 1 else None
+
+    def program(lib, x):
+        given = {a: per_frame(lib, v) for a, v in numbers.items() if a != beside}
+        if beside is not None:
+            given[beside] = lib.batch([np.float32(v) for v in (0.7, 1.2, 0.5)])
+        return getattr(lib, name)(x, **given)
+
+    check_frames(name, program)
+
+
+def test_all_numbers_of_a_colour_twist():
+    numbers = {a: values(()) for a in COLOURS["color_twist"]}
+    check_frames(
+        "color_twist",
+        lambda lib, x: lib.color_twist(x, **{a: per_frame(lib, v) for a, v in numbers.items()}),
+        samples(SHAPES, np.float32, seed=3),
+    )
+
+
+def test_numbers_of_colours():
+    """One number for all frames, numbers in rows, one list for all samples, one sequence."""
+    one, rows = [v[:1] for v in values(())], values((1,))
+    for given in (one, rows):
+        check_frames("hue", lambda lib, x, given=given: lib.hue(x, hue=per_frame(lib, given)))
+    same = samples([(3, 4, 5, 3), (3, 2, 2, 3)])
+    numbers = np.float32([0.5, 1.0, 2.0])
+    for videos in (same, same[0]):
+        check_frames(
+            "contrast",
+            lambda lib, x: lib.contrast(x, contrast=lib.per_frame(lib.tensor(numbers))),
+            videos,
+        )
+    # A single image takes a single number.
+    image = [VIDEOS[0][0]]
+    check_frames(
+        "contrast",
+        lambda lib, x: lib.contrast(x, contrast=per_frame(lib, [numbers[:1]])),
+        image,
+        "HWC",
+    )
+
+
+@pytest.mark.parametrize("keep_size", [False, True])
+def test_rotate(keep_size):
+    """The canvas holds all frames of a sequence, each turned about the centre."""
+    angles = values((), low=-200, high=200)
+    check_program(
+        "rotate",
+        lambda lib, x: lib.rotate(x, angle=per_frame(lib, angles), keep_size=keep_size),
+        VIDEOS,
+        layout="FHWC",
+        exact=False,
+        max_off=5e-3,
+    )
+
+
+def test_rotate_volumes():
+    shapes = [(3, 4, 5, 6, 1), (1, 3, 3, 4, 1), (2, 5, 4, 3, 1)]
+    angles, axes = values((), low=-200, high=200), values((3,), low=-1.0, high=1.0)
+    for angle, axis in ((angles, axes), (angles, None), (None, axes)):
+
+        def program(lib, x, angle=angle, axis=axis):
+            by = 30.0 if angle is None else per_frame(lib, angle)
+            about = lib.tensor(np.float32([1, 2, 3])) if axis is None else per_frame(lib, axis)
+            return lib.rotate(x, angle=by, axis=about, keep_size=True)
+
+        check_program("rotate", program, samples(shapes, np.float32), layout="FDHWC", exact=False,
+                      max_off=5e-3, rtol=1e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["M", "MT", "T"])
+def test_coord_transform(name):
+    shape = {"M": (2, 2), "MT": (2, 3), "T": (2,)}[name]
+    points = samples([(f, n, 2) for f, n in zip(FRAMES, (4, 1, 3), strict=True)], np.float32)
+    given = values(shape, low=-2.0)
+    check_frames(
+        "coord_transform",
+        lambda lib, x: lib.coord_transform(x, **{name: per_frame(lib, given)}),
+        points,
+        "F**",
+    )
+
+
+@pytest.mark.parametrize("name", ["dilate", "erode"])
+def test_morphology_of_each_frame(name):
+    """Upstream has these on the GPU only."""
+    sizes = [v.astype(np.int32) for v in values((2,), low=1, high=5)]
+    anchors = [np.minimum(s - 1, 1) for s in sizes]
+    op = getattr(ndd.experimental, name)
+    got = arrays(op(
+        ndd.batch(VIDEOS, layout="FHWC"), mask_size=per_frame(ndd, sizes),
+        anchor=per_frame(ndd, anchors),
+    ))  # fmt: skip
+    for video, size, anchor, found in zip(VIDEOS, sizes, anchors, got, strict=True):
+        for f, frame in enumerate(video):
+            alone = op(ndd.tensor(frame, layout="HWC"), mask_size=size[f], anchor=anchor[f])
+            np.testing.assert_array_equal(found[f], np.asarray(alone))
+
+
+def test_multi_paste():
+    """Upstream fails for all sequences, so each frame is compared with upstream's of images."""
+    videos = samples([(2, 4, 5, 3), (2, 6, 5, 3), (3, 4, 4, 3)], seed=5)
+    ids = [[0, 1], [1], [2, 2, 2]]
+    rng = np.random.default_rng(0)
+    sizes = [rng.integers(1, 4, (len(v), len(i), 2)).astype(np.int32)
+             for v, i in zip(videos, ids, strict=True)]  # fmt: skip
+    places = [rng.integers(0, 5, s.shape).astype(np.int32) for s in sizes]
+    got = arrays(ndd.multi_paste(
+        ndd.batch(videos, layout="FHWC"), in_ids=ndd.batch(ids), output_size=[8, 8],
+        shapes=per_frame(ndd, sizes), out_anchors=per_frame(ndd, places),
+        in_anchors=ndd.batch([np.ones((len(i), 2), np.int32) for i in ids]),
+    ))  # fmt: skip
+    for s, found in enumerate(got):
+        for f in range(len(videos[s])):
+            chosen = [videos[i][f] for i in ids[s]]
+            (want,) = oracle_call(
+                "multi_paste", *[[c] for c in chosen], layout=["HWC"] * len(chosen),
+                output_size=[8, 8], shapes=per_sample([sizes[s][f]]),
+                out_anchors=per_sample([places[s][f]]),
+                in_anchors=per_sample([np.ones((len(chosen), 2), np.int32)]),
+            )  # fmt: skip
+            np.testing.assert_array_equal(found[f], want.arrays[0])
+
+
+def test_every_argument_of_the_reference():
+    """Exactly the arguments that upstream's schemas allow per frame (positional ones besides)."""
+    found = {
+        name: sorted(p.name for p in op.params if p.per_frame and not p.positional)
+        for name, op in OPS.items()
+        if any(p.per_frame and not p.positional for p in op.params)
+    }
+    assert found == UPSTREAM
+
+
 # -- modes, devices, errors ------------------------------------------------------------------------
 
 
@@ -188,12 +374,18 @@ def chain(x):
     return ndd.gaussian_blur(ndd.cast(y, dtype=ndd.uint8), sigma=sigmas * 0.5)
 
 
+def colours_and_angles(x):
+    sigmas = ndd.per_frame(ndd.batch(values(())))
+    y = ndd.color_twist(x, hue=sigmas * 30, contrast=sigmas, brightness=0.9)
+    return ndd.rotate(y, angle=sigmas * 50, size=[7, 8], interp_type=ndd.types.INTERP_NN)
+
+
 def kernels_per_frame(x):
     kernels = ndd.batch(values((3, 4), low=-0.2, high=0.3), layout="FHW")
     return ndd.filter(x, kernels * 0.5, dtype=ndd.float32)
 
 
-PROGRAMS = [chain, kernels_per_frame]
+PROGRAMS = [chain, colours_and_angles, kernels_per_frame]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -237,5 +429,29 @@ def test_errors():
         lambda: ndd.gaussian_blur(
             ndd.tensor(VIDEOS[0][0], layout="HWC"),
             sigma=ndd.per_frame(ndd.tensor(np.float32([1, 2, 3]))),
+        ),
+    )  # fmt: skip
+    error_everywhere(
+        ValueError, "`hue` has 2 frames, but sample 0 of shape (3, 9, 11, 3) (FHWC) has 3",
+        lambda: ndd.hue(video, hue=two),
+    )  # fmt: skip
+    error_everywhere(
+        ValueError, "argument `hue` has a number for each of 2 frames, but the input (HWC) has no "
+        "frames",
+        lambda: ndd.hue(ndd.tensor(VIDEOS[0][0], layout="HWC"), hue=two),
+    )  # fmt: skip
+    error_everywhere(
+        ValueError, "argument `hue` must be a number per frame, got shape (3, 2)",
+        lambda: ndd.hue(video, hue=ndd.per_frame(ndd.tensor(np.zeros((3, 2), np.float32)))),
+    )  # fmt: skip
+    error_everywhere(
+        ValueError, "`angle` must have one number, or as many for each of its 3 frames, got 2 for "
+        "sample 0 of shape (3, 9, 11, 3) (FHWC)",
+        lambda: ndd.rotate(video, angle=two),
+    )  # fmt: skip
+    error_everywhere(
+        ValueError, "`out_anchors` has 2 frames, but sample 0 has 3",
+        lambda: ndd.multi_paste(
+            video, in_ids=[0], out_anchors=ndd.tensor(np.zeros((2, 1, 2), np.int32)),
         ),
     )  # fmt: skip

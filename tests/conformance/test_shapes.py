@@ -148,6 +148,14 @@ def test_squeeze_and_expand_dims():
         check("squeeze", x, layout="ABCD", **arguments)
     check("squeeze", x, axes=[0, 2])
     check("squeeze", numbers((1,)), layout="X", axes=[0])
+    # Samples without elements lose any axis, as long as they stay without.
+    for shapes, names in (
+        ([(0, 3, 1)], "C"), ([(0, 3, 0)], "H"), ([(0, 3, 1)], "W"), ([(0, 3, 5)], "WC"),
+        ([(0, 3, 1), (2, 1, 1)], "W"), ([(0, 3, 2), (0, 1, 1), (4, 0, 7)], "C"),
+    ):  # fmt: skip
+        empty = [np.zeros(s, np.float32) for s in shapes]
+        check("squeeze", empty, layout="HWC", axis_names=names)
+        check("squeeze", empty, layout="HWC", axes=["HWC".index(n) for n in names])
     assert (
         ndd.squeeze(ndd.batch(x, layout="ABCD"), axes=[-2, -4]).layout == "BD"
     )  # upstream: no effect

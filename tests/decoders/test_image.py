@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -374,9 +375,34 @@ def test_numpy_files(tmp_path: Path) -> None:
         ),
         "are not a .npy file": as_bytes(b"nonsense"),
     }  # fmt: skip
+    bad["the data is longer"] = np.concatenate([saved(plain), saved(plain)[:3]])
+    versioned = saved(plain).copy()
+    versioned[6] = 9
+    bad[r"its version \(9, 0\) is unknown"] = versioned
     for text, data in bad.items():
         with pytest.raises(ValueError, match=f"decoders.numpy: sample 0: .*{text}"):
             ndd.decoders.numpy(ndd.tensor(data))
+    with pytest.raises(TypeError, match="different types, so `dtype` is needed: f32, i64"):
+        ndd.decoders.numpy(ndd.batch([saved(plain), saved(np.zeros((1, 1), np.int64))]))
+
+
+@pytest.mark.parametrize("name", ["u8", "i8", "i32", "u64", "i64", "f32", "f64", "bool"])
+def test_numpy_files_of_several_types(name: str) -> None:
+    """Converted as upstream converts them: rounded, halves away from zero, and saturated."""
+    files = []
+    for array in (
+        np.arange(3, dtype=np.int32), np.array([1.5, 2.5, -3.5, 300], np.float32),
+        np.array([True, False]), np.array([0.5, -0.5]), np.array([70000, -70000]),
+        np.array([], np.uint16),
+    ):  # fmt: skip
+        stream = io.BytesIO()
+        np.save(stream, array)
+        files.append(as_bytes(stream.getvalue()))
+    dtype = str(np.dtype(ndd.dtype(name).np))
+    (theirs,) = oracle_call("decoders.numpy", files, dtype=dtype)
+    got = ndd.decoders.numpy(ndd.batch(files), dtype=ndd.dtype(name))
+    assert str(got.dtype) == theirs.dtype
+    assert_same(got, theirs.arrays)
 
 
 # -- errors --------------------------------------------------------------------------------------

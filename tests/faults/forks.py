@@ -21,9 +21,10 @@ import numpy as np
 
 import ndd
 from tests.decoders.fixtures import encoded, photo
-from tests.faults.child import main
+from tests.faults.child import is_over, main
 
-CHILD_SECONDS = 60.0
+CHILD_SECONDS = 120.0
+CHILDREN = 4  # at a time
 
 
 def decode() -> Callable[[], None]:
@@ -104,12 +105,13 @@ def attack(what: str, seed: int, count: int) -> dict[str, Any]:
     faulthandler.cancel_dump_traceback_later()  # a child would wait for its thread at exit
     draw = random.Random(seed)
     work = WHATS[what]()
-    is_over = False
+    is_done, tried = False, 0
+    children: list[int] = []
     failures: list[BaseException] = []
 
     def busy() -> None:
         try:
-            while not is_over:
+            while not is_done:
                 work()
         except BaseException as error:
             failures.append(error)
@@ -119,18 +121,25 @@ def attack(what: str, seed: int, count: int) -> dict[str, Any]:
         thread.start()
     try:
         for k in range(count):
+            if k and is_over():
+                break
+            tried = k + 1
             time.sleep(draw.random() * 0.02)
             if failures:
                 raise failures[0]
             child = os.fork()
             if child == 0:
                 in_child(work, ends=k % 2 == 0)
+            children.append(child)
+            if len(children) == CHILDREN:
+                wait_for(children.pop(0))
+        for child in children:
             wait_for(child)
     finally:
-        is_over = True
+        is_done = True
         for thread in threads:
             thread.join()
-    return {"forks": count}
+    return {"forks": tried}
 
 
 def in_child(work: Callable[[], None], ends: bool) -> None:

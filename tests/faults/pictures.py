@@ -1,10 +1,9 @@
-"""Damaged picture files, and what becomes of them: `python -m tests.faults.pictures SEED COUNT`.
+"""Damaged picture files, and what becomes of them: `python -m tests.faults.pictures all SEED COUNT`.
 
-A mutant is a pure function of (seed, number). Mutations know the structure of their format
-(structures.py): they change lengths, counts, offsets and sizes, repair checksums, cut, repeat and
-exchange parts. Every mutant is decoded in two child processes whose fresh memory is filled with
-different bytes, so that pixels which the decoder has not written differ. A child that dies, hangs
-or takes too much memory costs one mutant; the next child goes on behind it.
+A mutant is a pure function of (seed, number), see mutations.py. Every mutant is decoded in two child
+processes whose fresh memory is filled with different bytes, so that pixels which the decoder has not
+written differ. Files are decoded in groups; if a child dies, hangs or takes too much memory or time,
+the next child decodes the files of that group one by one, which finds the one that is trouble.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import resource
 import selectors
 import signal
@@ -21,94 +21,52 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.decoders.fixtures import as_bytes, encoded
+from tests.faults.child import Clock, is_over, main, note, size_limit
 from tests.faults.corpus import corpus
-from tests.faults.structures import fields_of, png_with_checksums
+from tests.faults.mutations import mutant
 from tests.helpers import ROOT
 
 PAST = Path(__file__).with_name("past")  # files that once were trouble, by what they did
 MAX_PIXELS = 1 << 20
 MAX_GROWTH_MB = 160  # a picture of MAX_PIXELS has 8 MB at most; decoders take it a few times
-SLOW_SECONDS = 5.0  # for one mutant; the largest takes some 20 ms on an idle machine
+SLOW_SECONDS = 5.0  # of CPU time for one mutant; the largest takes some 20 ms
 HANG_SECONDS = 60.0
 FILLINGS = (0x55, 0xAB)  # fresh memory of the two children
+GROUP = 16  # files that are decoded together
+Files = list[tuple[int, bytes]]  # numbers and contents
 
 
 # -- files ---------------------------------------------------------------------------------------
 
 
-def mutant(seed: int, number: int) -> tuple[str, bytes]:
-    """The kind of the file, and the damaged file."""
-    rng = np.random.default_rng([seed, number])
-    names = list(corpus())
-    name = names[number % len(names)]
-    data = corpus()[name]
-    for _ in range(int(rng.choice([1, 1, 1, 2, 3]))):
-        data = _mutated(name, data, rng)
-    if name.startswith("png") and rng.random() < 0.8:
-        data = png_with_checksums(data)
-    return name, data
-
-
 def file_of(source: str, number: int) -> tuple[str, bytes]:
     """Kind and content of a file: a mutant of a seed, or a file of a folder."""
     if source.isdigit():
-        return mutant(int(source), number)
+        return mutant(int(source), number, size_limit(3))
     return "file", (Path(source) / str(number)).read_bytes()
 
 
-def _mutated(name: str, data: bytes, rng: np.random.Generator) -> bytes:
-    if not data:
-        return data
-    choice = rng.random()
-    found = fields_of(name, data)
-    if found and choice < 0.6:
-        return _with_field(data, found[int(rng.integers(len(found)))], rng)
-    at, run = int(rng.integers(len(data))), int(rng.integers(1, 24))
-    if choice < 0.75:
-        return (
-            data[:at] + bytes([data[at] ^ int(rng.choice([0xFF, 1, 0x80, 0x10]))]) + data[at + 1 :]
-        )
-    if choice < 0.82:
-        return data[:at]
-    if choice < 0.88:
-        return data[:at] + rng.bytes(run) + data[at + run :]
-    if choice < 0.92:
-        return data[:at] + data[at + run :]
-    if choice < 0.96:
-        return data[: at + run] + data[at:]
-    other = list(corpus().values())[int(rng.integers(len(corpus())))]
-    return data[:at] + other[min(at, len(other)) :]
-
-
-def _with_field(data: bytes, where: Any, rng: np.random.Generator) -> bytes:
-    """Another number in a field: near the old one, near the file's size, or near a power of two."""
-    order = "big" if where.order == ">" else "little"
-    old = int.from_bytes(data[where.at : where.at + where.size], order)
-    top = 1 << 8 * where.size
-    near = int(rng.integers(-2, 3))
-    base = rng.choice(["old", "size", "power", "any", "zero", "double"])
-    new = {
-        "old": old + near, "size": len(data) - where.at + near, "zero": 0, "double": old * 2 + near,
-        "power": (1 << int(rng.integers(0, 8 * where.size + 1))) + near,
-        "any": int(rng.integers(0, top)),
-    }[str(base)]  # fmt: skip
-    return (
-        data[: where.at] + (new % top).to_bytes(where.size, order) + data[where.at + where.size :]
-    )
+def way_of(number: int) -> tuple[int, str]:
+    """How a file is decoded: one of four ways, and one of four colours. Groups of 64 files share both."""
+    block = number // 64
+    way = 0 if block % 8 == 0 else 1 + block % 3
+    return way, ("RGB", "GRAY", "ANY_DATA", "YCbCr")[(block // 3 + block // 8) % 4]
 
 
 # -- the child -----------------------------------------------------------------------------------
 
+Outcome = tuple[str, str]  # digest and outcome of a file
 
-def decode_all(contents: Iterator[tuple[int, bytes]], filling: int) -> Iterator[dict[str, Any]]:
-    """What becomes of each file, in this process."""
+
+def decode_all(groups: Iterator[Files], filling: int) -> Iterator[dict[str, Any]]:
+    """What becomes of each file, group by group, in this process."""
     import ndd
 
     ndd.decoders.set_max_pixels(MAX_PIXELS)
@@ -118,23 +76,24 @@ def decode_all(contents: Iterator[tuple[int, bytes]], filling: int) -> Iterator[
     good = [as_bytes(corpus()[n]) for n in bright]
     others = [as_bytes(encoded(e, noise.integers(0, 256, (64, 64, 3), np.uint8)))
               for e in (".jpg", ".tiff", ".png", ".webp", ".jp2", ".bmp")]  # fmt: skip
-    for number in range(0, 1024, 64):  # all ways and colours, which compiles their kernels
-        _decoded(ndd, corpus()["png"], number, good[0])
+    for number in range(0, 64 * 32, 64):  # all ways and colours, which compiles their kernels
+        _decoded(ndd, [(number, corpus()["png"])], good[0])
     faults = dict(f.split("=") for f in os.environ.get("NDD_FAULT", "").split(",") if f)
-    for number, data in contents:
-        if number % 8 == 0:  # decoders that keep memory keep other pixels in each child
-            ndd.decoders.image(ndd.batch([others[number // 8 % 6]])).evaluate()
-        started, before = time.perf_counter(), _fresh_peak_kb()
-        fault = faults.get(str(number))
-        if fault:
-            _misbehave(fault)
-        digest, outcome = _decoded(ndd, data, number, good[number % len(good)])
+    for files in groups:
+        first = files[0][0]
+        # Decoders that keep memory keep other pixels in each child.
+        ndd.decoders.image(ndd.batch([others[first // GROUP % 6]])).evaluate()
+        started, before = time.process_time(), _fresh_peak_kb()
+        for number, _ in files:
+            _misbehave(faults.get(str(number), ""))
+        found = _decoded(ndd, files, good[first // GROUP % len(good)])
         peak = _peak_kb()
-        if fault == "unwritten":
-            digest += str(filling)
+        for k, (number, _) in enumerate(files):
+            if faults.get(str(number)) == "unwritten":
+                found[k] = found[k][0] + str(filling), found[k][1]
         yield {
-            "number": number, "outcome": outcome, "digest": digest,
-            "seconds": round(time.perf_counter() - started, 3), "grown_mb": (peak - before) >> 10,
+            "first": first, "found": found, "seconds": round(time.process_time() - started, 3),
+            "grown_mb": (peak - before) >> 10,
         }  # fmt: skip
 
 
@@ -159,34 +118,45 @@ def _peak_kb() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
-def _decoded(ndd: Any, data: bytes, number: int, good: Any) -> tuple[str, str]:
-    """Digest and outcome of one file, decoded in one of several ways."""
+def _decoded(ndd: Any, files: Files, good: Any) -> list[Outcome]:
+    """Digest and outcome of each file of a group, decoded together in one of several ways."""
     ndd.decoders.errors.clear()
-    way = number // 64 % 4
-    bad = as_bytes(data)
+    way, colour = way_of(files[0][0])
+    if way == 0 and len(files) > 1:
+        return [_decoded(ndd, [file], good)[0] for file in files]
+    bad = [as_bytes(data) for _, data in files]
     try:
         if way == 0:
-            ndd.peek_image_shape(ndd.tensor(bad)).evaluate()
-        colour = ("RGB", "GRAY", "ANY_DATA", "YCbCr")[number // 256 % 4]
+            ndd.peek_image_shape(ndd.tensor(bad[0])).evaluate()
         with ndd.EvalMode.deferred:
             x = ndd.decoders.image(
-                ndd.batch([bad, good]), on_error="raise" if way == 0 else "fill",
+                ndd.batch([*bad, good]), on_error="raise" if way == 0 else "fill",
                 output_type=getattr(ndd.types, colour),
             )  # fmt: skip
             if way == 2:
-                x = ndd.crop(x, crop=[5, 4], crop_pos_x=0.4)
+                x = ndd.crop(x, crop=[5, 4], crop_pos_x=0.4, out_of_bounds_policy="pad")
             elif way == 3 and colour == "RGB":
                 x = ndd.resize(x, size=[9, 8])
-            pixels = np.array(x.tensors[0])
+            pixels = [np.array(t) for t in x.tensors[: len(files)]]
     except ValueError as error:
-        if way == 0:
-            assert "sample 0" in str(error), error
-        return str(error), "refused"
+        if len(files) > 1:
+            return [_decoded(ndd, [file], good)[0] for file in files]
+        assert way != 0 or "sample 0" in str(error), error
+        return [(_without_place(str(error)), "refused")]
     except MemoryError:
-        return "", "memory"
-    if ndd.decoders.errors:
-        return str(ndd.decoders.errors[0].cause), "refused"
-    return f"{pixels.shape} {hashlib.sha1(pixels.tobytes()).hexdigest()}", "decoded"
+        return [("", "memory")] * len(files)
+    refused = {e.index: _without_place(str(e.cause)) for e in ndd.decoders.errors}
+    assert len(files) not in refused, f"the sound file was refused: {refused}"
+    return [
+        (refused[k], "refused") if k in refused
+        else (f"{p.shape} {hashlib.sha1(p.tobytes()).hexdigest()}", "decoded")
+        for k, p in enumerate(pixels)
+    ]  # fmt: skip
+
+
+def _without_place(text: str) -> str:
+    """An error without the place in the batch, which is another one if files are decoded one by one."""
+    return re.sub(r"sample \d+", "sample", text)
 
 
 def _fill_fresh_memory(filling: int) -> None:
@@ -212,21 +182,32 @@ def _fill_fresh_memory(filling: int) -> None:
     decode._reused = refilled
 
 
-def child(source: str, first: int, count: int, filling: int) -> None:
-    """Decode mutants; each line tells one result. A number without a result is trouble."""
+def child(source: str, first: int, count: int, filling: int, size: int) -> None:
+    """Decode mutants in groups; two lines for each. A group without a result is trouble."""
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     out = os.fdopen(os.dup(1), "w", buffering=1)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)  # the C libraries print complaints
 
-    def contents() -> Iterator[tuple[int, bytes]]:
-        for number in range(first, first + count):
-            print(json.dumps({"begin": number}), file=out)
-            yield number, file_of(source, number)[1]
+    def groups() -> Iterator[Files]:
+        for begin, end in ranges(first, first + count, size):
+            if begin > first and is_over():
+                print(json.dumps({"over": begin}), file=out)
+                return
+            print(json.dumps({"begin": begin, "end": end}), file=out)
+            yield [(number, file_of(source, number)[1]) for number in range(begin, end)]
 
-    for result in decode_all(contents(), filling):
+    for result in decode_all(groups(), filling):
         print(json.dumps(result), file=out)
+
+
+def ranges(first: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """Groups of `size` numbers, which begin at multiples of it."""
+    while first < end:
+        stop = min(end, first // size * size + size)
+        yield first, stop
+        first = stop
 
 
 # -- the parent ----------------------------------------------------------------------------------
@@ -266,17 +247,18 @@ def run_files(contents: list[bytes]) -> Results:
 
 
 def _run(parts: list[_Child]) -> Results:
-    found = Results(tried=parts[0].end - parts[0].next)
-    source = parts[0].source
+    found, first, source = Results(), parts[0].next, parts[0].source
     with selectors.DefaultSelector() as waiting:
         for part in parts:
             part.start(waiting)
+        clock = Clock()
         while waiting.get_map():
             ready = waiting.select(timeout=1.0)
             for key, _ in ready:
                 key.data.read(waiting)
             for part in parts:
-                part.check_time(waiting)
+                part.check_time(clock.now())
+    found.tried = min(part.end for part in parts) - first
     one, other = (part.digests for part in parts)
     for part in parts:
         found.outcomes.update(part.outcomes)
@@ -297,28 +279,34 @@ class _Child:
         self.outcomes: Counter[str] = Counter()
         self.digests: dict[int, str] = {}
         self.troubles: list[Trouble] = []
-        self.current: int | None = None
+        self.current: tuple[int, int] | None = None  # the group that is being decoded
+        self.single_until = (
+            0  # up to here, files are decoded one by one to find which one is trouble
+        )
         self.process: subprocess.Popen[bytes] | None = None
         self.rest = b""
-        self.heard = time.monotonic()
+        self.heard: float | None = None  # when it told something last; None if right now
 
     def start(self, waiting: selectors.BaseSelector) -> None:
-        left = self.end - self.next
+        is_single = self.next < self.single_until
+        left = (self.single_until if is_single else self.end) - self.next
         if left <= 0:
             return
-        arguments = [str(a) for a in ("--child", self.source, self.next, left, self.filling)]
+        size = 1 if is_single else GROUP
+        arguments = [str(a) for a in ("--child", self.source, self.next, left, self.filling, size)]
         env = {**os.environ, "MALLOC_PERTURB_": str(self.filling), "NDD_NUM_THREADS": "1"}
-        env["NDD_COMPILE_AHEAD"] = "0"
+        env |= {"NDD_COMPILE_AHEAD": "0", "NDD_POOL_MB": "16"}  # so that growth shows
         command = [sys.executable, "-m", "tests.faults.pictures", *arguments]
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE)
-        self.heard, self.current, self.rest = time.monotonic() + 30, None, b""
+        self.heard, self.current, self.rest = None, None, b""
+        self.is_left = False  # whether its further results do not count
         assert self.process.stdout is not None
         waiting.register(self.process.stdout, selectors.EVENT_READ, self)
 
     def read(self, waiting: selectors.BaseSelector) -> None:
         assert self.process is not None and self.process.stdout is not None
         data = os.read(self.process.stdout.fileno(), 1 << 16)
-        self.heard = time.monotonic()
+        self.heard = None
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             self._take(json.loads(line))
@@ -329,58 +317,86 @@ class _Child:
             self.start(waiting)
 
     def _take(self, line: dict[str, Any]) -> None:
-        if "begin" in line:
-            self.current = line["begin"]
+        if self.is_left:
             return
-        number = line["number"]
-        self.next, self.current = number + 1, None
-        self.outcomes[line["outcome"]] += 1
-        self.digests[number] = line["digest"]
-        if line["grown_mb"] > MAX_GROWTH_MB or line["outcome"] == "memory":
-            self._trouble(number, "memory", f"{line['grown_mb']} MB")
-        if line["seconds"] > SLOW_SECONDS:
-            self._trouble(number, "slow", f"{line['seconds']} s")
+        if "over" in line:
+            self.end = line["over"]
+            return
+        if "begin" in line:
+            self.current = line["begin"], line["end"]
+            return
+        first, found = line["first"], line["found"]
+        self.current = None
+        outcomes = [outcome for _, outcome in found]
+        is_large, is_slow = line["grown_mb"] > MAX_GROWTH_MB, line["seconds"] > SLOW_SECONDS
+        if len(found) > 1 and (is_large or is_slow or "memory" in outcomes):
+            self._search(first, first + len(found))
+            return
+        self.next = first + len(found)
+        self.outcomes.update(outcomes)
+        self.digests.update({first + k: digest for k, (digest, _) in enumerate(found)})
+        if is_large or "memory" in outcomes:
+            self._trouble(first, "memory", f"{line['grown_mb']} MB")
+        if is_slow:
+            self._trouble(first, "slow", f"{line['seconds']} s")
+
+    def _search(self, first: int, end: int) -> None:
+        """Decode the files of a group again, one by one, in another process."""
+        self.next, self.single_until, self.is_left = first, end, True
+        if self.process is not None:
+            self.process.kill()
 
     def _ended(self, status: int) -> None:
-        if self.current is not None:
-            kind = "hang" if status == -9 else "crash"
-            self._trouble(self.current, kind, f"exit code {status}")
-            self.next = self.current + 1
-        elif status != 0:
-            last = min(self.next, self.end - 1)
-            self._trouble(last, "crash", f"exit code {status} between files or at exit")
-            self.next += 1
+        if self.is_left:
+            return
+        if self.current is None:
+            if status != 0:
+                last = min(self.next, self.end - 1)
+                self._trouble(last, "crash", f"exit code {status} between files or at exit")
+                self.next += 1
+            return
+        first, end = self.current
+        if end - first > 1:
+            self._search(first, end)
+            return
+        self._trouble(first, "hang" if status == -9 else "crash", f"exit code {status}")
+        self.next = first + 1
 
     def _trouble(self, number: int, kind: str, detail: str) -> None:
         name = file_of(self.source, number)[0]
         self.troubles.append(Trouble(self.source, number, kind, name, detail))
 
-    def check_time(self, waiting: selectors.BaseSelector) -> None:
-        alive = self.process is not None and self.process.poll() is None
-        if alive and time.monotonic() - self.heard > HANG_SECONDS:
-            assert self.process is not None
+    def check_time(self, now: float) -> None:
+        if self.heard is None:
+            self.heard = now
+        elif self.process is not None and now - self.heard > HANG_SECONDS:
             self.process.kill()
 
 
 def keep(trouble: Trouble) -> Path:
     """Keep the file of a trouble, so that it is tried in every run of the tests."""
-    PAST.mkdir(exist_ok=True)
-    path = PAST / f"{trouble.kind}-{trouble.name}-{trouble.source}-{trouble.number}.bin"
+    past = Path(os.environ.get("NDD_FUZZ_PAST", PAST))
+    past.mkdir(exist_ok=True)
+    path = past / f"{trouble.kind}-{trouble.name}-{trouble.source}-{trouble.number}.bin"
     path.write_bytes(file_of(trouble.source, trouble.number)[1])
     return path
 
 
-def main(arguments: list[str]) -> int:
-    if arguments[0] == "--child":
-        child(arguments[1], *map(int, arguments[2:]))
-        return 0
-    seed, count = int(arguments[0]), int(arguments[1])
-    results = run(seed, count)
-    print(json.dumps({"tried": results.tried, **results.outcomes}))
-    for trouble in results.troubles:
-        print(json.dumps(asdict(trouble)))
-    return 1 if results.troubles else 0
+WHATS = {"all": mutant}
+
+
+def attack(what: str, seed: int, count: int) -> dict[str, Any]:
+    """Decode mutants; files that are trouble are kept."""
+    found = run(seed, count, int(os.environ.get("NDD_FUZZ_FIRST", "0")))
+    if found.troubles:
+        note(found.troubles[0].number)
+        kept = [str(keep(trouble)) for trouble in found.troubles]
+        raise AssertionError(f"{found.troubles} kept as {kept}")
+    return {"tried": found.tried, **found.outcomes}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if sys.argv[1] == "--child":
+        child(sys.argv[2], *map(int, sys.argv[3:]))
+    else:
+        main(attack)

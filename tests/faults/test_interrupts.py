@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from tests.faults import interrupts
 from tests.faults.child import counts_of
+from tests.helpers import run_python
 
 TIMES = int(os.environ.get("NDD_FAULTS", "1"))
 
@@ -17,3 +19,39 @@ TIMES = int(os.environ.get("NDD_FAULTS", "1"))
 def test_a_program_goes_on_after_interrupts(what: str) -> None:
     found = counts_of("interrupts", what, 1, 150 * TIMES, 120 * TIMES, NDD_NUM_THREADS="4")
     assert found["interrupts"] >= 150 * TIMES
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+def test_compiling_for_a_gpu_is_not_cut_in_two(tmp_path: Path) -> None:
+    """Triton and its import go on in another thread; whoever asks again gets what they have made."""
+    pytest.importorskip("triton")
+    told = run_python(
+        """
+        import signal
+        from ndd.kernels.gpu import kernel, triton_cache
+        from ndd.kernels.gpu.runtime import _gather
+        from ndd.kernels.ir import dtypes as dt
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        interrupts, sizes = 0, []
+        for rank in (1, 2, 3):
+            while len(sizes) < rank:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.02)
+                    triton_cache.import_triton()
+                    from triton.backends.compiler import GPUTarget
+                    made = kernel.get_kernel(_gather(dt.uint8, rank))
+                    variant = kernel.Variant("ragged", False, False)
+                    found = made.compile(variant, GPUTarget("cuda", 80, 32), 128, 4)
+                    sizes.append(len(found.asm["cubin"]))
+                except KeyboardInterrupt:
+                    interrupts += 1
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+        assert kernel.compile_count == 3, kernel.compile_count
+        assert triton_cache.interpreting.acquire(timeout=5) and min(sizes) > 1000
+        print(interrupts > 5)
+        """,
+        NDD_CACHE_DIR=str(tmp_path),
+    )
+    assert told == "True"

@@ -23,13 +23,7 @@ from tests.helpers import ROOT, arrays, assert_same, run_python, start_python
 
 # A decoder process that misbehaves when it gets one of these files: a sound picture and a word.
 # It replaces the program of the decoder process.
-WORDS = ("crash", "hang", "explode", "lie", "exit")
-PROGRAM = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from tests.faults.misbehaving import serve
-serve(*map(int, sys.argv[2:]))
-"""
+WORDS = ("crash", "hang", "explode", "lie", "exit", "native", "stuck")
 
 
 def bad(word: str, name: str = "jpeg") -> Any:
@@ -39,7 +33,8 @@ def bad(word: str, name: str = "jpeg") -> Any:
 @pytest.fixture
 def misbehaving(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Decoder processes that do what a word at the end of a file says."""
-    monkeypatch.setattr(decoder_process, "_PROGRAM", PROGRAM)
+    monkeypatch.setattr(decoder_process, "_CHILD", ("tests.faults.misbehaving", "serve"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(decoder_process, "SECONDS", 4)
     monkeypatch.setattr(decoder_process, "MEGABYTES", 512)
     stop()
@@ -103,7 +98,8 @@ def test_a_hostile_file_costs_itself(word: str) -> None:
         np.testing.assert_array_equal(pixels, np.zeros_like(wanted) if sample == 2 else wanted)
     (entry,) = ndd.decoders.errors
     causes = {"crash": "died of SIGSEGV", "hang": "stopped after 4 seconds",
-              "explode": "memory|cannot be decoded", "lie": "gave|cannot", "exit": "exit code 7"}  # fmt: skip
+              "explode": "memory|cannot be decoded", "lie": "gave|cannot", "exit": "exit code 7",
+              "native": "died of SIGSEGV", "stuck": "stopped after 4 seconds"}  # fmt: skip
     assert entry.index == 2 and any(c in str(entry.cause) for c in causes[word].split("|")), entry
 
 

@@ -24,6 +24,7 @@ BOXES = [_rng.uniform(0, 0.5, (n, 4)).astype(np.float32) for n in (3, 5, 1)]
 MAPS = [_rng.uniform(0, 5, (6, 7)).astype(np.float32) for _ in range(2)]
 LONG = [_rng.normal(1, 2, (h, w)).astype(np.float32) for h, w in ((71, 90), (3, 2100), (1, 1))]
 RAW = [_rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((8, 10), (12, 8), (2, 4))]
+SIGNALS = [_rng.normal(0, 0.3, n).astype(np.float32) for n in (300, 40, 1)]
 PER_SAMPLE = [0.5, 1.5, -0.25]
 
 
@@ -68,7 +69,16 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "flip": images(lambda x: ndd.flip(x, horizontal=ndd.batch([1, 0, 1]), vertical=1)),
     "crop pad": images(lambda x: ndd.crop(x, crop=[6, 6], out_of_bounds_policy="pad",
                                           fill_values=[1, 2, 3])),
+    **{f"crop {border}": images(lambda x, border=border: ndd.crop(
+        ndd.brightness(x, brightness=1.5), crop=[11, 12], out_of_bounds_policy=border) + 1)
+       for border in ("clamp", "reflect_101", "reflect_1001", "wrap")},
+    "sequence_rearrange": (VOLUMES, "FHWC", lambda x: ndd.sequence_rearrange(
+        ndd.flip(x), new_order=ndd.batch([[3, 0, 0], [1], [0, 0]]))),
+    "brightness frames": (VOLUMES, "FHWC", lambda x: ndd.brightness(x, brightness=ndd.per_frame(
+        ndd.batch([np.float32([0.5, 1.0, 1.5, 2.0])[:n] for n in (4, 3, 1)])))),
     "slice": images(lambda x: ndd.slice(x, start=[0, 0], end=[1, 1])),
+    "slice of different axes": images(lambda x: ndd.slice(
+        x, axes=ndd.batch([[0], [0, 1], [1]]), start=ndd.batch([[1], [1, 1], [1]]))),
     "index": images(lambda x: x.slice[::-1, 0]),
     "pad": images(lambda x: ndd.pad(x, align=[4, 4, 1], fill_value=7)),
     "gaussian_blur": images(lambda x: ndd.gaussian_blur(x, sigma=_sigmas())),
@@ -84,6 +94,15 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "filter fill": images(lambda x: ndd.filter(x, KERNEL, 7, border="constant", anchor=[1, 0])),
     "filter volume": (VOLUMES, "DHWC", lambda x: ndd.filter(x, KERNEL[None], border="wrap")),
     "filter valid": images(lambda x: ndd.filter(x, KERNEL[:1, :1], mode="valid", dtype=ndd.float32)),
+    "spectrogram": (SIGNALS, None, lambda x: ndd.spectrogram(x * 2.0, window_length=16, window_step=5, power=1)),
+    "spectrogram tf": (SIGNALS, None, lambda x: ndd.spectrogram(
+        x, window_length=9, window_step=5, layout="tf", reflect_padding=False) + 1.0),
+    "mel_filter_bank": floats(lambda x: ndd.mel_filter_bank(ndd.pad(x, shape=[17, 5]), nfilter=4) * 2.0),
+    "mfcc": floats(lambda x: ndd.mfcc(x, axis=1, n_mfcc=3)),
+    "to_decibels": floats(lambda x: ndd.to_decibels(x * x)),
+    "preemphasis_filter": (SIGNALS, None, lambda x: ndd.preemphasis_filter(x, preemph_coeff=_per_sample())),
+    "audio_resample": (SIGNALS, None, lambda x: ndd.audio_resample(x, scale=1.7, dtype=ndd.int16)),
+    "power_spectrum": floats(lambda x: ndd.power_spectrum(x, axis=0)),
     "equalize": images(lambda x: ndd.equalize(x)),
     "equalize planes": images(lambda x: ndd.equalize(ndd.transpose(x, perm=[2, 0, 1])) + 1),
     "equalize sequence": (VOLUMES, "FHWC", lambda x: ndd.equalize(x)),
@@ -193,6 +212,8 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "long sums of columns": (LONG, None, lambda x: ndd.reductions.mean(x, axes=[0])),
     "deviations": (LONG, None, lambda x: ndd.reductions.std_dev(
         x, ndd.reductions.mean(x, axes=[1]), axes=[1], ddof=1)),
+    "variance of bytes": images(lambda x: ndd.reductions.variance(
+        x, ndd.reductions.mean(x, axis_names="HW"), axis_names="HW")),
     "subtract the mean": images(lambda x: x - ndd.reductions.mean(x, axis_names="HW")),
     "normalize": images(lambda x: ndd.normalize(x, axis_names="HW", epsilon=_per_sample() + 1.0)),
     "normalize a batch": (VOLUMES, "DHWC", lambda x: ndd.normalize(
@@ -209,6 +230,8 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
 
 # Bit-equal on both devices except where a transcendental function may differ in the last places.
 INEXACT = {"exp and log", "trigonometry", "gamma", "roots", "transforms"}
+# Fourier transforms are summed in another order on a GPU.
+REORDERED = {"spectrogram", "spectrogram tf", "power_spectrum"}
 
 
 def _converted(x: Any, source: str, target: str) -> Any:

@@ -1,14 +1,20 @@
-"""`python -m tests.gpu.report`: compile all kernels of tests/gpu/programs.py, update docs/gpu.md."""
+"""`python -m tests.gpu.report`: compile all kernels of tests/gpu/programs.py, update docs/gpu.md.
+
+`python -m tests.gpu.report debayer clahe` compiles only kernels with one of these words in their
+names, and keeps the other rows.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
 
 import ndd
+from ndd.kernels.cpu.runtime import kernel_name
 from ndd.kernels.gpu.cubin import ARCHS, CubinReport, compile_all
 from tests.gpu.programs import all_kernels
 
@@ -16,6 +22,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
 BEGIN, END = "<!-- kernels: begin -->", "<!-- kernels: end -->"
 BYTES_BEGIN, BYTES_END = "<!-- bytes: begin -->", "<!-- bytes: end -->"
 COUNT, HEIGHT, WIDTH = 64, 375, 500
+
+
+def row_name(kernel: str) -> str:
+    """How the table calls a kernel: without the digest of its source."""
+    return re.sub(r"__[0-9a-f]+$", "", kernel)
 
 
 def table(reports: list[CubinReport]) -> str:
@@ -28,8 +39,9 @@ def table(reports: list[CubinReport]) -> str:
     for name, by_arch in sorted(kernels.items()):
         cells = " | ".join(f"{by_arch[a].registers} / {by_arch[a].occupancy:.2f}" for a in ARCHS)
         spills = max(r.local_bytes for r in by_arch.values())
-        short = re.sub(r"__[0-9a-f]+$", "", name)
-        lines.append(f"| `{short}` | {cells} | {spills} | {by_arch[ARCHS[0]].instructions} |")
+        lines.append(
+            f"| `{row_name(name)}` | {cells} | {spills} | {by_arch[ARCHS[0]].instructions} |"
+        )
     return "\n".join(lines)
 
 
@@ -73,12 +85,25 @@ def replaced(text: str, begin: str, end: str, content: str) -> str:
     return f"{before}{begin}\n{content}\n{end}{rest.partition(end)[2]}"
 
 
-def main() -> None:
+def merged(page: str, rows: str) -> str:
+    """A table with these rows, and with those of a page's table that belong to other kernels."""
+    head, rule, *own = rows.splitlines()
+    names = {line.split(" | ")[0] for line in own}
+    old = page.partition(BEGIN)[2].partition(END)[0].splitlines()
+    others = [s for s in old if s.startswith("| `") and s.split(" | ")[0] not in names]
+    return "\n".join([head, rule, *sorted([*own, *others], key=lambda s: s.split("`")[1])])
+
+
+def main(words: list[str]) -> None:
     os.environ["NDD_GPU"] = "simulate"
-    text = replaced(PAGE.read_text(), BEGIN, END, table(compile_all(all_kernels())))
+    page, chosen = PAGE.read_text(), all_kernels()
+    if words:
+        chosen = [s for s in chosen if any(w in kernel_name(s, "") for w in words)]
+    rows = table(compile_all(chosen))
+    text = replaced(page, BEGIN, END, merged(page, rows) if words else rows)
     PAGE.write_text(replaced(text, BYTES_BEGIN, BYTES_END, byte_table()))
     print(f"wrote {PAGE}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -127,6 +127,7 @@ def test_another_process_compiles_helpers_meanwhile(tmp_path: Path) -> None:
 
 
 def test_no_process_if_it_is_switched_off_or_of_no_use(tmp_path: Path, monkeypatch: Any) -> None:
+    from ndd.kernels.common import own_process
     from ndd.kernels.cpu import compile_ahead
 
     started: list[Any] = []
@@ -139,10 +140,10 @@ def test_no_process_if_it_is_switched_off_or_of_no_use(tmp_path: Path, monkeypat
     monkeypatch.setattr(compile_ahead.os, "cpu_count", lambda: 2)
     compile_ahead.begin([], tmp_path)
     compile_ahead.begin(["pad_row"], Path("/proc/no/such/folder"))
-    monkeypatch.setattr(compile_ahead.sys, "executable", "/usr/sbin/server")
+    monkeypatch.setattr(own_process.sys, "executable", "/usr/sbin/server")
     compile_ahead.begin(["pad_row"], tmp_path)
     assert not started
-    monkeypatch.setattr(compile_ahead.sys, "executable", "/usr/bin/python3")
+    monkeypatch.setattr(own_process.sys, "executable", "/usr/bin/python3")
     compile_ahead.begin(["pad_row"], tmp_path)
     assert len(started) == 1 and started[0][0][-1] == "pad_row"
 

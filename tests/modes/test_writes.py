@@ -1,7 +1,10 @@
 """Users write to memory that they were given; results are the same in every mode and depth."""
 
+import contextlib
+import ctypes
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -97,6 +100,18 @@ def test_views_share_memory_in_every_mode(mode: str) -> None:
     assert picked.cpu() is picked
 
 
+def test_views_that_other_calls_read_share_memory(mode: str) -> None:
+    """Such a view is not made when those calls are computed; afterwards it would be a copy."""
+    x = ndd.batch(START)
+    first = ndd.expand_dims(x, axes=[0])
+    second = ndd.expand_dims(first, axes=[0])
+    reader = second.slice[:, ::-1]
+    x.tensors[1].torch().add_(100)
+    for view in (first, second, first + 0, second + 0):
+        assert np.asarray(view.tensors[1]).ravel().tolist() == [103, 104, 105]
+    assert np.asarray(reader.tensors[1]).ravel().tolist() == [3, 4, 5]
+
+
 def test_a_copy_leaves_the_value_alone(mode: str) -> None:
     x = ndd.tensor(START)
     x.torch(copy=True).zero_()
@@ -129,3 +144,99 @@ def test_dropped_calls_are_not_kept_alive_for_writes() -> None:
         assert waiting.pending() == [kept._node]
         kept.evaluate()
         assert waiting.pending() == []
+
+
+# -- memory of a GPU -------------------------------------------------------------------------------
+
+
+def host(x: Any) -> Any:
+    return np.asarray(x.cpu())
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NDD_GPU", "simulate")
+
+
+def gpu_as_interface(x: Any) -> Any:
+    """The memory by way of the CUDA array interface; for a simulated GPU it is host memory."""
+    found = x.__cuda_array_interface__
+    words = (ctypes.c_float * 12).from_address(found["data"][0])
+    return torch.from_numpy(np.ctypeslib.as_array(words).reshape(found["shape"]))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("on_gpu")
+@pytest.mark.parametrize("given", [lambda x: x.torch(), torch.from_dlpack, gpu_as_interface])
+def test_writes_to_memory_of_a_gpu(mode: str, given: Callable[[Any], Any]) -> None:
+    x = ndd.tensor(START, device="gpu")
+    before = x * 2
+    memory = given(x)
+    memory.zero_()
+    after = x + 1  # is computed at the call
+    memory.fill_(5)
+    last = x + 1
+    np.testing.assert_array_equal(host(before), START * 2)
+    np.testing.assert_array_equal(host(after), START * 0 + 1)
+    np.testing.assert_array_equal(host(last), START * 0 + 6)
+    np.testing.assert_array_equal(host(x), START * 0 + 5)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("on_gpu")
+def test_samples_of_a_batch_on_a_gpu(mode: str) -> None:
+    batch = ndd.batch(START).gpu()
+    first = batch + 1
+    batch.tensors[2].torch().zero_()
+    second = batch + 1
+    batch.tensors[0].torch().fill_(7)
+    want = START + 1
+    np.testing.assert_array_equal([host(t) for t in first.tensors], want)
+    want[2] = 1
+    np.testing.assert_array_equal([host(t) for t in second.tensors], want)
+
+
+@contextlib.contextmanager
+def held(stream: ndd.Stream) -> Iterator[None]:
+    """Keeps the queue of a simulated stream from going on."""
+    go = threading.Event()
+    stream.submit(lambda: go.wait(60))
+    timer = threading.Timer(0.3, go.set)
+    timer.start()
+    try:
+        yield
+    finally:
+        go.set()
+        timer.join()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("on_gpu")
+def test_copies_that_are_under_way(mode: str) -> None:
+    """Copies to a GPU and back run later than their calls; the memory they read is not written before."""
+    stream = ndd.Stream(device_id=0)
+    with ndd.EvalContext(device_id=0, cuda_stream=stream):
+        x = ndd.tensor(START)
+        with held(stream):
+            there = x.gpu()
+            if mode == "deferred":
+                there.evaluate()
+            x.torch().zero_()
+        np.testing.assert_array_equal(host(there), START)
+        on_gpu = ndd.tensor(START, device="gpu")
+        with held(stream):
+            back = on_gpu.cpu()
+            on_gpu.torch().zero_()
+        np.testing.assert_array_equal(np.asarray(back), START)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("on_gpu")
+def test_other_streams_that_read_the_memory(mode: str) -> None:
+    x = ndd.tensor(START, device="gpu").evaluate()
+    stream = ndd.Stream(device_id=0)
+    with ndd.EvalContext(device_id=0, cuda_stream=stream):
+        with held(stream):
+            there = (x + 1).evaluate()
+            x.torch().zero_()
+        np.testing.assert_array_equal(host(there), START + 1)

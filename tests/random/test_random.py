@@ -323,6 +323,39 @@ def test_coins_choices_and_beta():
         assert stats.kstest(x, "beta", (a, b)).pvalue > LIMIT, (a, b)
 
 
+@pytest.mark.parametrize("count", [2**31, 2**32 - 1, 2**32, 3 * 2**40 + 1, 2**63 - 1])
+def test_choices_of_many_numbers(count):
+    """Evenly spread over all numbers, up to the last one; the low bits are random as well."""
+    kind = np.uint32 if count < 2**32 else np.int64
+    x = drawn(lambda **k: ndd.random.choice(ndd.tensor(kind(count)), **k))
+    assert x.dtype == kind and x.min() >= 0 and int(x.max()) < count
+    assert stats.kstest(x / float(count), "uniform").pvalue > LIMIT
+    counts_fit(x % 8, dict.fromkeys(range(8), 1 / 8))
+
+
+def test_choices_of_different_numbers_of_many():
+    numbers = ndd.batch([np.int64(3), np.int64(2**40)])
+    small, large = arrays(ndd.random.choice(numbers, shape=[2000], rng=ndd.random.RNG(1)))
+    counts_fit(small, dict.fromkeys(range(3), 1 / 3))
+    assert large.max() > 2**39 and large.min() >= 0
+
+
+def test_choices_of_many_elements():
+    """More elements than 32-bit positions reach; only the pages that are touched take memory."""
+    values = np.zeros(2**31 + 2**20, np.uint8)
+    values[2**31 :] = 1
+    x = np.asarray(ndd.random.choice(ndd.as_tensor(values), shape=[40_000], rng=ndd.random.RNG(2)))
+    assert 0 < x.sum() < 100  # 20 are expected beyond 2³¹
+    rows = values.reshape(-1, 1024)
+    y = np.asarray(ndd.random.choice(ndd.as_tensor(rows), shape=[40], rng=ndd.random.RNG(2)))
+    assert y.shape == (40, 1024)
+
+
+def test_too_many_to_choose_from():
+    with pytest.raises(ValueError, match="at most 2⁶³ - 1 numbers can be chosen from, got 9223372"):
+        ndd.random.choice(ndd.tensor(np.uint64(2**63)))
+
+
 def test_neighbours_samples_and_draws_are_independent():
     rng = ndd.random.RNG(2)
     x = np.stack(arrays(ndd.random.normal(shape=[20_000], batch_size=4, rng=rng)))

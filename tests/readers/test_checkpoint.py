@@ -133,7 +133,6 @@ def test_states_of_other_readers_are_refused(files):
     for options, text in (
         (dict(random_shuffle=True, seed=4), "seed is 3 there and 4 here"),
         (dict(seed=3), "shuffle is 'pass' there and 'no' here"),
-        (dict(random_shuffle=True, seed=3, num_shards=2), "num_shards is 1 there and 2 here"),
         (dict(random_shuffle=True, seed=3, last_batch="drop"), "last_batch is 'wrap' there and 'drop' here"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"the state is that of another reader: {text}"):
@@ -206,7 +205,9 @@ def test_the_program_of_the_guide(files, tmp_path):
 def test_flags_and_names(files):
     c, rng = Checkpoint(), ndd.random.RNG(seed=1)
     assert (c.is_complete, c.is_loaded, c.names, len(c)) == (False, False, (), 0)
-    assert [c.register(rng), c.register(rng, "a"), c.register(rng)] == ["__op_0", "a", "__op_2"]
+    first, last = ndd.random.RNG(seed=8), ndd.random.RNG(seed=9)
+    assert [c.register(first), c.register(rng, "a"), c.register(last)] == ["__op_0", "a", "__op_2"]
+    assert [c.register(o) for o in (first, rng, last)] == ["__op_0", "a", "__op_2"]
     assert c.names == ("__op_0", "a", "__op_2") and len(c) == 3 and "a" in c and "b" not in c
     assert c.get_state("a") is None
     c.collect()
@@ -214,16 +215,16 @@ def test_flags_and_names(files):
     assert str(c.get_state("a")) == str(rng.get_state())
     other = ndd.random.RNG(seed=2)
     assert c.register(other, "a") == "a" and len(c) == 3  # a new object of the same type
-    c.register(rng, "b")
-    assert not c.is_complete
     c.collect()
     text = c.serialize()
     c.clear()
     assert (c.is_complete, c.is_loaded, c.names, len(c)) == (False, False, (), 0)
     c.deserialize(text)
     assert (c.is_complete, c.is_loaded, c.names) == (False, True, ())
+    assert c.register(first) == "__op_0"
     c.register(rng, "a")
     assert rng() == other()
+    assert c.register(last) == "__op_2"
     c.collect()
     assert (c.is_complete, c.is_loaded) == (True, False)
 
@@ -245,6 +246,94 @@ def test_restore_sets_all_states(files):
     assert c.names == ("r", "g")
     with pytest.raises(RuntimeError, match="there are states without objects: 'x', 'y'"):
         c.restore()
+
+
+def test_states_are_set_once_by_register_or_restore():
+    states = [ndd.random.RNG(seed=i).get_state() for i in range(3)]
+    c, rng = Checkpoint(), ndd.random.RNG(seed=9)
+    c.set_state("a", states[1])
+    c.register(rng, "a")
+    assert rng.get_state() == states[1]
+    rng()
+    later = rng.get_state()
+    c.restore()  # nothing is left to set
+    c.register(rng, "a")
+    assert rng.get_state() == later
+    c.set_state("a", str(states[2]), op_type="RNG")
+    assert rng.get_state() == later
+    c.restore()
+    assert rng.get_state() == states[2]
+    c.collect()
+    rng()
+    c.restore()  # the object has been collected from, so it has its state
+    assert rng.get_state() != states[2]
+    c.set_state("a", states[0])
+    assert c.is_complete  # as upstream
+    c.restore()
+    assert rng.get_state() == states[0]
+
+
+def test_one_object_has_one_name():
+    c, rng = Checkpoint(), ndd.random.RNG(seed=1)
+    assert c.register(rng, "a") == c.register(rng) == c.register(rng, "a") == "a"
+    with pytest.raises(RuntimeError, match="is registered as 'a', it cannot be 'b' as well"):
+        c.register(rng, "b")
+    c.collect()
+    assert c.register(rng) == "a" and c.is_complete
+    for options in ({}, {"name": "b"}):
+        with pytest.raises(RuntimeError, match=r"no object can be added after collect\(\)"):
+            c.register(ndd.random.RNG(seed=2), **options)
+    with pytest.raises(KeyError, match="nothing is registered under 'b'"):
+        c.set_state("b", rng.get_state())
+    assert c.register(ndd.random.RNG(seed=3), "a") == "a"
+    c.clear()
+    assert c.register(ndd.random.RNG(seed=2)) == "__op_0"
+
+
+def test_types_are_compared_before_states_are_parsed(files):
+    reader, rng = ndd.readers.File(files=files[:2]), ndd.random.RNG(seed=1)
+    for op_type, op, text in (
+        ("File", rng, "the state of 'a' is that of a File, not of a RNG"),
+        (ndd.random.RNG, reader, "the state of 'a' is that of a RNG, not of a File"),
+    ):
+        c = Checkpoint()
+        c.set_state("a", "garbage", op_type)
+        with pytest.raises(TypeError, match=text):
+            c.register(op, "a")
+        c = Checkpoint()
+        c.register(op, "a")
+        with pytest.raises(TypeError, match=text):
+            c.set_state("a", "garbage", op_type)
+    c = Checkpoint()
+    c.set_state("a", "garbage")
+    with pytest.raises(ValueError, match="not the state of a generator: 'garbage'"):
+        c.register(rng, "a")
+
+
+def test_incomplete_states(files):
+    c, rng = Checkpoint(), ndd.random.RNG(seed=1)
+    c.register(rng, "a")
+    c.restore()  # there are no states at all
+    c.register(ndd.random.RNG(seed=2), "b")
+    c.set_state("a", rng.get_state())
+    with pytest.raises(RuntimeError, match="it is incomplete, there is no state for 'b'"):
+        c.restore()
+    c.set_state("x", rng.get_state())
+    with pytest.raises(RuntimeError, match="there are states without objects: 'x'"):
+        c.collect()
+
+
+def test_without_a_number_nothing_is_overwritten(tmp_path):
+    c = rng_checkpoint()
+    name = str(tmp_path / "last.json")
+    assert c.save(name) == name
+    before = Path(name).read_text()
+    with pytest.raises(
+        FileExistsError, match=r"exists; delete it first, or put \{seq\} into the name"
+    ):
+        c.save(name)
+    assert Path(name).read_text() == before and len(list(tmp_path.iterdir())) == 1
+    assert Checkpoint().load(name) == name
 
 
 def test_current_belongs_to_the_context():
@@ -270,7 +359,7 @@ def rng_checkpoint() -> Checkpoint:
 def test_names_of_files(tmp_path):
     c = rng_checkpoint()
     for pattern, names in (
-        ("plain.json", ["plain.json", "plain.json"]),
+        ("plain.json", ["plain.json"]),
         ("{seq}.json", ["0.json", "1.json"]),
         ("a{seq:03d}-{seq}.json", ["a000-0.json", "a001-1.json"]),
         ("new/folder/{{x}}{seq:5d}", ["new/folder/{x}    0", "new/folder/{x}    1"]),
@@ -294,8 +383,8 @@ def test_names_of_files(tmp_path):
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
-    c, target = rng_checkpoint(), tmp_path / "c.json"
-    c.save(str(target))
+    c, target = rng_checkpoint(), tmp_path / "c0.json"
+    c.save(str(tmp_path / "c{seq}.json"))
     before = target.read_text()
 
     def full(descriptor):
@@ -303,7 +392,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        c.save(str(target))
+        c.save(str(tmp_path / "c{seq}.json"))
     assert target.read_text() == before and list(tmp_path.iterdir()) == [target]
 
 
@@ -317,7 +406,8 @@ def test_a_file_is_readable_to_others(tmp_path):
 
 
 def test_every_truncated_file_is_refused(tmp_path, files):
-    c = rng_checkpoint()
+    c = Checkpoint()
+    c.register(ndd.random.RNG(seed=1), "g")
     c.register(ndd.readers.File(files=files[:2]), "r")
     c.collect()
     path = Path(c.save(str(tmp_path / "c.json")))
@@ -367,7 +457,9 @@ def test_mistakes_are_explained(files, tmp_path):
         (lambda: c.serialize(), RuntimeError, r"it is empty; call collect\(\) or set_state\(\) first"),
         (lambda: c.save(str(tmp_path / "{seq}")), RuntimeError, "it is empty"),
         (lambda: c.get_state("x"), KeyError, "nothing is registered under 'x'"),
-        (lambda: c.set_state("x", "text"), ValueError, "nothing is registered under 'x'; `op_type` is needed"),
+        (lambda: c.register(rng, "__op_1"), ValueError, "names that begin with '__op_' are made for objects"),
+        (lambda: c.set_state("x", "text", 5), TypeError, "`op_type` must be a class or its name, got int"),
+        (lambda: c.set_state("x", "text", rng), TypeError, "`op_type` must be a class or its name, got RNG"),
         (lambda: c.deserialize(3), TypeError, "JSON text is needed, got int"),
         (lambda: c.load(str(tmp_path / "{seq}")), FileNotFoundError, "no file matches '.*{seq}'"),
         (lambda: c.load(str(tmp_path / "none")), FileNotFoundError, "there is no file '.*none'"),
@@ -391,6 +483,8 @@ def test_mistakes_are_explained(files, tmp_path):
     c = Checkpoint()
     c.register(reader, "r")
     c.collect()
+    c.restore()  # the reader has this state
+    c.set_state("r", c.get_state("r"))
     with pytest.raises(RuntimeError, match="a state cannot be set after the first batch was read"):
         c.restore()
 

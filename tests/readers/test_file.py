@@ -31,9 +31,9 @@ def opened_files(monkeypatch):
     from ndd.readers import contents
 
     found = []
-    plain = contents._open
+    plain = contents.open_regular
     monkeypatch.setattr(
-        contents, "_open", lambda path, opened: (found.append(path), plain(path, opened))[1]
+        contents, "open_regular", lambda path, opened: (found.append(path), plain(path, opened))[1]
     )
     return found
 
@@ -566,7 +566,7 @@ def test_ctrl_c_stops_the_wait_and_the_reader_goes_on(files):
         import signal, threading, time, ndd
         from ndd.readers import contents as module
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has none
-        waiting, slow, plain = threading.Event(), threading.Event(), module._open
+        waiting, slow, plain = threading.Event(), threading.Event(), module.open_regular
         def read(path, opened):
             if path.endswith(b"005.bin") and not slow.is_set():
                 waiting.wait()
@@ -574,7 +574,7 @@ def test_ctrl_c_stops_the_wait_and_the_reader_goes_on(files):
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
                 slow.wait()
             return plain(path, opened)
-        module._open = read
+        module.open_regular = read
         epoch = ndd.readers.File(files={files[:10]!r}).next_epoch(batch_size=2)
         seen = []
         try:

@@ -17,6 +17,7 @@ from ndd.kernels.ir import expr as ex
 from ndd.kernels.ir.expr import Expr, walk
 from ndd.kernels.ir.histogram import BINS, BinCounts, ToneCurve
 from ndd.kernels.ir.interpreter import evaluate_all
+from ndd.kernels.ir.mosaic import SMALL, Mosaic
 from ndd.kernels.ir.ranks import WindowRank
 from ndd.kernels.ir.reduction import DIVISOR, FOLD, Reduction
 from ndd.kernels.ir.separable import TAPS, SeparableSum
@@ -99,7 +100,8 @@ class ReferenceKernel:
     def _core(self, lane, row, position) -> np.ndarray:
         cores = {Reduction: self._reduced, SeparableSum: self._sampled,
                  WindowSum: self._windowed, WindowRank: self._ranked,
-                 BinCounts: self._counted, ToneCurve: self._curve}  # fmt: skip
+                 BinCounts: self._counted, ToneCurve: self._curve,
+                 Mosaic: self._demosaiced}  # fmt: skip
         return cores[type(self.spec.core)](lane, row, position)
 
     def _looked_up(self, e: Expr, row, env) -> np.ndarray:
@@ -297,6 +299,45 @@ class ReferenceKernel:
         scale = np.float32(255) / np.maximum(total - lowest, 1).astype(np.float32)
         level = _level(np.maximum(sums - lowest, 0), scale)
         return np.where(lowest == total, np.arange(BINS, dtype=np.uint8), level)
+
+    # -- raw images ----------------------------------------------------------------------------
+
+    def _demosaiced(self, lane, row, position) -> np.ndarray:
+        """A colour of each element, by the kind of its sensor."""
+        core, extents = self.spec.core, (row["mosaic", "rows"], row["mosaic", "columns"])
+        sensors, is_mirrored = core.sensors, core.is_mirrored
+        if core.small is not None and min(extents) < SMALL:
+            sensors, is_mirrored = core.small, False
+        at = []
+        for k, n in enumerate(extents):
+            o = 0 if core.axes[k] is None else position[core.axes[k]]
+            place = row["mosaic", f"step_{k}"] * np.asarray(o) + row["mosaic", f"at_{k}"]
+            place = np.clip(place, 0, n - 1)
+            at.append(place if is_mirrored else np.maximum(np.minimum(place, n - 2), 1))
+        at = np.broadcast_arrays(*at)
+        down, across = (p + row["mosaic", f"blue_{k}"] + 1 for k, p in enumerate(at))
+        is_green, in_blue_row = (down ^ across) & 1 != 0, down & 1 == 0
+        value = None
+        for blue, green in itertools.product((True, False), (False, True)):
+            if len(sensors) == 4:
+                colour = sensors[2 * (not blue) + green][lane]
+            else:
+                colour = sensors[green][lane if blue else core.lanes - 1 - lane]
+            env = {
+                e: self._tap_value(row, position, self._mirrored(at, e.attr, extents))
+                for e in walk([colour])
+                if e.op == "tap"
+            }
+            own = evaluate_all((colour,), env)[0]
+            value = own if value is None else value
+            value = np.where((is_green == green) & (in_blue_row == blue), own, value)
+        has_inside = is_mirrored or min(extents) > 2
+        return value if has_inside else np.zeros_like(value)
+
+    def _mirrored(self, at, by, extents) -> list[np.ndarray]:
+        """Positions at a distance, mirrored at both ends."""
+        ahead = [np.abs(p + d) for p, d in zip(at, by, strict=True)]
+        return [np.abs(np.minimum(p, 2 * (n - 1) - p)) for p, n in zip(ahead, extents, strict=True)]
 
     def _tap_value(self, row, position, computed) -> np.ndarray:
         value = self.spec.core.value

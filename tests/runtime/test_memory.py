@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 import pytest
 
 import ndd
+from ndd.kernels.common.buffers import POOL, Block, Pool
 
 
 def test_memory_comes_back_when_the_last_consumer_drops_it() -> None:
@@ -36,3 +38,30 @@ def test_the_cap() -> None:
             ndd.set_memory_limit(-1)
     finally:
         ndd.set_memory_limit(limit)
+
+
+def test_an_interrupted_destructor_leaves_the_counts_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python prints such an interrupt and goes on; the block is freed, but did not come back."""
+    x = ndd.zeros(shape=[1 << 20], dtype=ndd.float32).evaluate()
+    gc.collect()
+    before = ndd.memory_stats()
+    lost: list[object] = []
+    give_back = Pool.give_back
+
+    def interrupted(self: Pool, block: Block) -> None:
+        monkeypatch.setattr(Pool, "give_back", give_back)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: lost.append(what.exc_type))
+    monkeypatch.setattr(Pool, "give_back", interrupted)
+    del x
+    after = ndd.memory_stats()
+    assert lost == [KeyboardInterrupt]
+    assert after.live <= before.live - (4 << 20) and after.free == before.free
+
+
+def test_counts_after_memory_could_not_be_had() -> None:
+    before = ndd.memory_stats()
+    with pytest.raises(MemoryError, match="there is no memory for"):
+        POOL.take(1 << 62)
+    assert ndd.memory_stats() == before

@@ -55,6 +55,22 @@ def test_math_functions_have_examples_that_run(name):
     assert runner.failures == 0 and runner.tries > 0
 
 
+READERS = [
+    (module, name)
+    for module in (ndd.readers, ndd.experimental.readers, ndd.tfrecord)
+    for name in module.__all__
+    if callable(getattr(module, name)) and name not in ("Epoch", "Feature", "Reader", "ReaderState")
+]
+
+
+@pytest.mark.parametrize("module, name", READERS, ids=lambda x: getattr(x, "__name__", x))
+def test_readers_have_examples_that_run(module, name):
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    text = getattr(module, name).__doc__
+    runner.run(doctest.DocTestParser().get_doctest(text, {"ndd": ndd}, name, None, 0))
+    assert runner.failures == 0 and runner.tries > 0
+
+
 # Pages that have only tables; all others must have a program.
 NO_PROGRAM = {"differences.md", "gpu.md", "numerics.md"}
 # A block of Python and, after a marker, its output.
@@ -123,6 +139,57 @@ def test_generated_tables_are_current():
         assert module.rendered(text) == text, (
             f"{page.name} is old; run: python -m {module.__name__}"
         )
+
+
+MEASURED = (
+    "gaussian_blur laplacian filter debayer equalize clahe normalize reductions.sum "
+    "reductions.mean reductions.mean_square reductions.rms reductions.min reductions.max "
+    "reductions.std_dev reductions.variance"
+).split()
+OF_OPENCV = [f"experimental.{name}" for name in ("dilate", "erode", "median_blur")]
+
+
+def test_numerics_has_a_row_for_every_op_with_neighbours_or_sums():
+    lines = (ROOT / "docs" / "numerics.md").read_text().splitlines()
+    rows = {line.split(" | ")[0].removeprefix("| ") for line in lines if line.startswith("| ")}
+    wanted = {*MEASURED, *(f"{name} (OpenCV)" for name in OF_OPENCV)}
+    missing = wanted - rows
+    assert not missing, (
+        f"numerics.md lacks {sorted(missing)}; run: python -m tests.conformance.report"
+    )
+    assert {name.removesuffix(" (OpenCV)") for name in wanted} <= set(OPS)
+
+
+@pytest.mark.gpu
+def test_gpu_page_has_a_row_for_every_kernel(monkeypatch):
+    from ndd.kernels.cpu.runtime import kernel_name
+    from tests.gpu.programs import all_kernels
+    from tests.gpu.report import PAGE, row_name
+
+    monkeypatch.setenv("NDD_GPU", "simulate")
+    text = PAGE.read_text()
+    names = {row_name(kernel_name(spec, "")) for spec in all_kernels()}
+    missing = {name for name in names if f"| `{name}` |" not in text}
+    assert not missing, f"gpu.md lacks {sorted(missing)}; run: python -m tests.gpu.report"
+    for op in (*MEASURED, *OF_OPENCV):
+        assert f"`{op.replace('.', '_')}" in text or f"_{op.replace('.', '_')}_" in text, op
+
+
+def test_table_of_single_ops_is_current():
+    text = docs_bench.OPS_PAGE.read_text()
+    assert docs_bench.BEGIN in text and docs_bench.END in text
+    assert docs_bench.rendered_ops(text) == text, "performance.md is old; run: python -m docs.bench"
+
+
+def test_every_measured_op_has_a_table():
+    """Rows of single ops are kept out of the README, and each goal of an op finds its workload."""
+    from bench import op_goals
+
+    for what, workload, peer, least in op_goals.claims():
+        assert docs_bench.is_op(workload), f"{what} would fill the README"
+        assert least > 0 and peer in ("oracle", "opencv", "pillow", op_goals.READ)
+    for workload in ("ResNet-50 eval, 2 threads", "resize 224² AA", "SSL: colour twist", "rotate"):
+        assert not docs_bench.is_op(workload)
 
 
 def test_table_of_upstream_names_is_complete():

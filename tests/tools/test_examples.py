@@ -84,6 +84,13 @@ def test_ssl_views(run, tmp_path):
     assert (tmp_path / "views.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_speech_learns(run, tmp_path):
+    text = run("speech", f"--per-word 24 --epochs 4 --picture {tmp_path / 'words.png'}")
+    accuracies = [float(a) for a in re.findall(r"accuracy (\d\.\d+)", text)]
+    assert len(accuracies) == 4 and accuracies[-1] > 0.75, text
+    assert (tmp_path / "words.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_custom_stream_says_that_there_is_no_gpu(run, monkeypatch):
     monkeypatch.delenv("NDD_GPU", raising=False)
     assert run("custom_stream").startswith("skipped: no GPU here")
@@ -131,3 +138,15 @@ def test_ddp_with_two_processes():
     )
     assert found.returncode == 0, found.stderr[-2000:]
     assert "epoch 0: [6, 6] files, 12 in all, same weights" in found.stdout
+
+
+def test_boxes_follow_their_pictures(run, device):
+    text = run("detection", f"--batches 1 --batch-size 6 --resolution 48 --device {device}")
+    assert int(re.match(r"(\d+) boxes lie where", text)[1]) >= 8, text
+    assert re.search(r"batches of 6 × \(48, 48, 3\), [1-9]\d* anchors with a box", text), text
+
+
+def test_masks_follow_their_pictures(run, device):
+    text = run("segmentation", f"--batches 1 --batch-size 4 --resolution 32 --device {device}")
+    assert int(re.match(r"(\d+) pixels have the colours", text)[1]) > 2000, text
+    assert "batches of 4 × (3, 32, 32) with masks of the same size" in text

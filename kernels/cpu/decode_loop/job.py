@@ -56,14 +56,16 @@ class DecodeJob:
 
     def __init__(
         self, pictures: Pictures, targets: Array, in_scratch: bool, kernels: list[Kernel],
-        between: int,
+        between: int, state: Job | None = None,
     ) -> None:  # fmt: skip
         self._pictures = pictures
         rows = pictures.rows
         rows["target"] = targets
         spec, form = FORMATS[pictures.colour]
-        self._job = Job(
-            count=len(rows), pictures=pointer(EncodedPicture.from_buffer(rows.data)),
+        # Others may want to see how far it is, and give memory for its state.
+        self._job = Job() if state is None else state
+        self._job.__init__(  # type: ignore[misc]
+            next=0, count=len(rows), pictures=pointer(EncodedPicture.from_buffer(rows.data)),
             in_scratch=in_scratch, spec=spec, format=form, between=between,
             kernels=(Kernel * len(kernels))(*kernels), kernel_count=len(kernels),
         )  # fmt: skip

@@ -14,15 +14,37 @@ from numba.extending import intrinsic
 
 from ...common.memo import memoized
 from ...ir.dtypes import DType
-from . import band_sums, bilinear, row_sums, window_ranks, window_sums
+from ..annotations.find_objects import make_find_objects
+from ..annotations.find_windows import find_windows
+from ..annotations.hash_bytes import hash_bytes
+from ..annotations.select_polygons import select_polygons
+from . import (
+    band_sums,
+    bilinear,
+    byte_tables,
+    folded_sums,
+    row_sums,
+    window_ranks,
+    window_rows,
+    window_sums,
+)
 from .bilinear import note
+from .checksums import crc32c_parts
+from .example_fields import example_fields, example_values
+from .folded_sums import sum_folded_row
+from .fourier import sum_lanes, transform_frames
 from .jpeg_headers import jpeg_frames
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
+from .sincs import block_start, resample_block
 from .vectors import F32, I32, ask_to_write
-from .window_sums import add_scaled, has_next, turn_line
+from .window_rows import add_scaled, turn_line
+from .window_sums import has_next, lines_ahead
 
-__all__ = ["as_f32", "ask_to_write", "external", "has_next", "helper", "note", "stepped"]
+__all__ = [
+    "as_f32", "ask_to_write", "block_start", "external", "has_next", "helper", "lines_ahead",
+    "note", "stepped",
+]  # fmt: skip
 
 
 @intrinsic
@@ -35,6 +57,11 @@ def as_f32(typingctx: Any, word: Any) -> Any:
     return types.float32(types.int64), codegen
 
 
+_PLAIN = (
+    fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, sum_folded_row, turn_line,
+    transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
+    example_fields, example_values, crc32c_parts,
+)  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
 
@@ -42,8 +69,7 @@ _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all other
 def helper(name: str) -> tuple[Any, Any]:
     """The function of a name (`sum_rows_u8`, `bilinear_u8_3_run`, …), and its signature."""
     kind, *rest = name.split("_")
-    own = (fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, turn_line)
-    plain = {f.__name__: f for f in own}
+    plain = {f.__name__: f for f in _PLAIN}
     function: Any
     if name in plain:
         function = plain[name]
@@ -55,12 +81,18 @@ def helper(name: str) -> tuple[Any, Any]:
         function = row_sums.sum_rows(DType.parse(rest[1]), "ring" in rest)
     elif name.startswith("sum_taps"):
         function = window_sums.sum_taps("fma" in rest)
-    elif name.startswith("sum_pair"):
-        function = window_sums.sum_pair("fma" in rest)
+    elif name.startswith("sum_lines"):
+        function = window_sums.sum_lines(int(rest[1]))
+    elif name.startswith("sum_folded"):
+        function = folded_sums.sum_folded(int(rest[1]))
     elif name.startswith("widen_row"):
-        function = window_sums.widen_row(DType.parse(rest[1]), int(rest[2]))
+        function = window_rows.widen_row(DType.parse(rest[1]), int(rest[2]))
     elif name.startswith("pad_edges"):
-        function = window_sums.pad_edges("_".join(rest[1:]))
+        function = window_rows.pad_edges("_".join(rest[1:]))
+    elif name.startswith("look_up_bytes"):
+        function = byte_tables.look_up_bytes(int(rest[2]))
+    elif name.startswith("find_objects"):
+        function = make_find_objects(DType.parse(rest[1]))
     elif (made := window_ranks.made(name)) is not None:
         function = made
     elif kind == "bilinear":

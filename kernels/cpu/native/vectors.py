@@ -58,6 +58,20 @@ PIXELS = {
 }
 
 
+def transposed(builder: Any, rows: list[Any]) -> list[Any]:
+    """Transpose eight vectors of eight numbers, in three rounds of pairs."""
+    for width in (1, 2, 4):
+        low = [k // width % 2 * GROUP + k - k // width % 2 * width for k in range(GROUP)]
+        high = [k + width for k in low]
+        turned = list(rows)
+        for k in range(GROUP):
+            if k // width % 2 == 0:
+                pair = rows[k], rows[k + width]
+                turned[k], turned[k + width] = (chosen(builder, *pair, w) for w in (low, high))
+        rows = turned
+    return rows
+
+
 def joined(builder: Any, vectors: list[Any]) -> Any:
     """Concatenate short vectors into one."""
     while len(vectors) > 1:
@@ -123,6 +137,21 @@ def whole_blocks(builder: Any, n: Any, size: int, block: Callable[[Any], None]) 
     with cgutils.for_range(builder, count) as loop:
         at = builder.mul(loop.index, I64(size))
         block(builder.select(builder.icmp_signed("<", at, last), at, last))
+
+
+def vector_blocks(
+    builder: Any, n: Any, width: int, vectors: int, block: Callable[[Any, int], None]
+) -> None:
+    """Call `block(at, vectors)` for blocks that cover n elements, n being at least one vector.
+
+    If n is less than a block, it is covered with single vectors.
+    """
+    few = builder.icmp_signed("<", n, I64(vectors * width))
+    with builder.if_else(few) as (if_few, if_many):
+        with if_few:
+            whole_blocks(builder, n, width, lambda at: block(at, 1))
+        with if_many:
+            whole_blocks(builder, n, vectors * width, lambda at: block(at, vectors))
 
 
 def element_type(dtype: DType) -> ir.Type:

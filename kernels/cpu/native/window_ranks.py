@@ -17,8 +17,8 @@ from ...ir import networks
 from ...ir.dtypes import DType
 from . import primitives as prims
 from .block_sizes import RANK_BYTES
-from .vectors import I32, I64, ask_for, load_vector, shuffled, whole_blocks
-from .window_sums import PLACES
+from .vectors import I32, I64, ask_for, load_vector, shuffled, vector_blocks, whole_blocks
+from .window_rows import PLACES
 
 _LINE = 64  # bytes of a cache line
 _VECTORS = 4  # vectors that the loop over rows keeps in registers
@@ -63,16 +63,6 @@ class _Lanes:
         """A scalar in all lanes."""
         empty = ir.Constant(self.vector, ir.Undefined)
         return shuffled(builder, builder.insert_element(empty, value, I32(0)), [0] * self.width)
-
-
-def _blocks(builder: Any, n: Any, width: int, block: Callable[[Any, int], None]) -> None:
-    """Call `block(at, vectors)` for blocks that cover n elements, n being at least one vector."""
-    few = builder.icmp_signed("<", n, I64(_VECTORS * width))
-    with builder.if_else(few) as (if_few, if_many):
-        with if_few:
-            whole_blocks(builder, n, width, lambda at: block(at, 1))
-        with if_many:
-            whole_blocks(builder, n, _VECTORS * width, lambda at: block(at, _VECTORS))
 
 
 def _row(builder: Any, rows: Any, k: Any, offset: Any) -> Any:
@@ -152,9 +142,9 @@ def _make_join(dtype: DType, rank: str) -> Any:
                 is_one = builder.icmp_signed("==", second, I64(0))
                 with builder.if_else(is_one) as (if_one, if_two):
                     with if_one:
-                        _blocks(builder, n, lanes.width, one)
+                        vector_blocks(builder, n, lanes.width, _VECTORS, one)
                     with if_two:
-                        _blocks(builder, n, lanes.width, two)
+                        vector_blocks(builder, n, lanes.width, _VECTORS, two)
 
             def switch(sides: tuple[int, ...]) -> None:
                 if not sides:
@@ -266,7 +256,7 @@ def pad_ends(dtype: DType, border: str) -> Any:
     """Pad rows of an image n wide, from `begin` to `low` and from `high` to `end`.
 
     There are `rows` of them, `size` bytes apart, each in `planes` that are `pitch` elements apart.
-    `column` values lie side by side at each position. The memory begins at position `origin`.
+    `column` values lie side by side at each position. The memory begins at position `base`.
     """
     place = PLACES[border]
     get, put = (getattr(prims, f"{what}_{dtype}") for what in ("get", "put"))
@@ -278,9 +268,9 @@ def pad_ends(dtype: DType, border: str) -> Any:
     pad = _inlined(pad_one)
     nbytes = dtype.bytes
 
-    def pad_ends(row, rows, size, planes, pitch, column, origin, begin, low, high, end, n):  # type: ignore[no-untyped-def]
+    def pad_ends(row, rows, size, planes, pitch, column, base, begin, low, high, end, n):  # type: ignore[no-untyped-def]
         for k in range(rows * planes):
-            own = row + k // planes * size + (k % planes * pitch - origin) * column * nbytes
+            own = row + k // planes * size + (k % planes * pitch - base) * column * nbytes
             for v in range(begin, low):
                 pad(own, column, v, place(v, n))
             for v in range(high, end):

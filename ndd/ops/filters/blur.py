@@ -42,7 +42,9 @@ def gaussian_blur(
     size = per_axis("window_size", window_size, len(axes)).astype(np.int64)
     weights, windows = _windows(sigma.tobytes(), size.tobytes(), len(axes))
     table = rows_node(weights, x)
-    y = build.neighbourhood("gaussian_blur", x, axes, x.shapes, "reflect_101", table, windows)
+    y = build.neighbourhood(
+        "gaussian_blur", x, axes, x.shapes, "reflect_101", table, windows, is_symmetric=True
+    )
     return converted("gaussian_blur", y, dtype)
 
 

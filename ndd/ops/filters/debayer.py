@@ -8,7 +8,7 @@ calls on the CPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,13 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
+from ...kernels.ir.mosaic import SMALL, Sensors, tap
+from ...kernels.ir.rewrites import fold
 from ..pointwise.color import by_channel
 from ..resample.sampling import rows_node
 
 # With fewer rows or columns than this, "vng_ocv" is bilinear.
-VNG_MIN_EXTENT = 8
+VNG_MIN_EXTENT = SMALL
 # Contributions of red, green and blue to grey, in units of 2**-14.
 GREY = 4899, 9617, 1868
 
@@ -199,8 +201,10 @@ class Algorithm(NamedTuple):
 
     def wide(self, dtype: DType) -> DType:
         """A type that holds all intermediate values."""
-        if self.compute is _grey:
+        if self.compute is _grey or (self.reach == 1 and dtype is dt.uint16):
             return dt.uint32
+        if self.reach == 1:  # never negative, so that LLVM finds the instruction for means
+            return dt.uint16
         return dt.int16 if dtype is dt.uint8 else dt.int32
 
 
@@ -225,14 +229,23 @@ def _sensor(blue: Expr, at: Sequence[Expr], dtype: DType) -> Sensor:
     return Sensor(ex.ne((row ^ column) & 1, 0), ex.eq(row & 1, 0), dtype)
 
 
-def _inside(blue: Expr, *rest: Any) -> Expr:
-    """The colour of an element whose neighbours all exist; each tap is an input of its own."""
-    *taps, algorithm, offsets, axes = rest
-    dtype = taps[0].dtype
+@memoized(16)
+def _sensors(algorithm: Algorithm, dtype: DType) -> Sensors:
+    """The colours of each kind of sensor, as expressions over the sensors around it."""
     wide = algorithm.wide(dtype)
-    found = dict(zip(offsets, (ex.cast(t, wide) for t in taps), strict=True))
-    sensor = _sensor(blue, [ex.index(a) + algorithm.reach for a in axes], wide)
-    return _channel(algorithm.compute(lambda y, x: found[y, x], sensor), dtype)
+
+    def seen(y: int, x: int) -> Expr:
+        return ex.cast(tap(dtype, y, x), wide)
+
+    rows = (True,) if algorithm.channels == 3 else (True, False)
+    kinds = [(in_blue_row, is_green) for in_blue_row in rows for is_green in (False, True)]
+    memo: dict[Expr, Expr] = {}
+    found = []
+    for in_blue_row, is_green in kinds:
+        sensor = Sensor(ex.const(is_green, dt.bool_), ex.const(in_blue_row, dt.bool_), wide)
+        colours = [ex.cast(c, dtype) for c in algorithm.compute(seen, sensor)]
+        found.append(tuple(ex.rewrite(c, lambda e: fold(e, memo), memo) for c in colours))
+    return tuple(found)
 
 
 def _anywhere(x: Expr, blue: Expr, algorithm: Algorithm, axes: tuple[int, int]) -> Expr:
@@ -244,7 +257,8 @@ def _anywhere(x: Expr, blue: Expr, algorithm: Algorithm, axes: tuple[int, int]) 
         small = _repeated(x, blue, ALGORITHMS["bilinear_ocv"], axes)
         height, width = (ex.extent(x, a) for a in axes)
         is_small = (height < VNG_MIN_EXTENT) | (width < VNG_MIN_EXTENT)
-        colours = [ex.select(is_small, a, b) for a, b in zip(small, colours, strict=True)]
+        pairs = zip(small, colours, strict=True)
+        colours = [ex.select(is_small, *(ex.cast(c, x.dtype) for c in pair)) for pair in pairs]
     return _channel(colours, x.dtype)
 
 
@@ -320,53 +334,20 @@ def debayer(
     chosen = ALGORITHMS[name]
     x = _one_channel(x)
     _check_even(x)
-    blue = rows_node(_checked_blue(blue_position), x, dt.int32)
+    blue = _checked_blue(blue_position)
+    if x.device is None:
+        is_vng = chosen is ALGORITHMS["vng_ocv"]
+        small = _sensors(ALGORITHMS["bilinear_ocv"], x.dtype) if is_vng else None
+        return build.demosaic(
+            "debayer", x, blue, _sensors(chosen, x.dtype), chosen.reach, chosen.reach > 1, small
+        )
+    blue = rows_node(blue, x, dt.int32)
     rows = np.insert(x.shapes.rows, x.rank, chosen.channels, axis=1)
     axes = x.rank - 2, x.rank - 1
     plane, layout = tuple(range(x.rank)), f"{x.layout}C"
-    whole = build.pointwise(
+    return build.pointwise(
         "debayer", _anywhere, [x, blue], [plane, ()], Shapes(rows), layout, (chosen, axes)
     )  # fmt: skip
-    if x.device is not None:
-        return whole
-    # NOTE [inside and border] On the CPU, elements far enough from the border are computed from
-    # shifted views of the input. The innermost loop then has no computed positions, so LLVM
-    # vectorises it.
-    inner = _inner(x, blue, rows, chosen)
-    start = np.zeros_like(rows)
-    start[:, axes] = -chosen.reach
-    everywhere = tuple(range(x.rank + 1))
-    return build.window("debayer", inner, axes, start, rows, x.batch, whole, everywhere)
-
-
-def _inner(x: Node, blue: Node, rows: Array, algorithm: Algorithm) -> Node:
-    """The colours of all elements whose neighbours exist; `rows` are the shapes of the result."""
-    reach, axes = algorithm.reach, (x.rank - 2, x.rank - 1)
-    size = rows.copy()
-    size[:, axes] = np.maximum(size[:, axes] - 2 * reach, 0)
-    if algorithm is ALGORITHMS["vng_ocv"]:
-        is_small = rows[:, axes].min(axis=1, keepdims=True) < VNG_MIN_EXTENT
-        size[:, axes] = np.where(is_small, 0, size[:, axes])
-    offsets, starts = _taps(reach, x.rank)
-    plane, shapes = tuple(range(x.rank)), Shapes(np.ascontiguousarray(size[:, :-1]))
-    taps = [
-        build.view("debayer", x, plane, shapes, x.layout, start, moved=axes, batch=x.batch)
-        for start in starts
-    ]
-    places = [(), *[plane] * len(taps)]
-    key = (algorithm, offsets, axes)
-    return build.pointwise(
-        "debayer", _inside, [blue, *taps], places, Shapes(size), f"{x.layout}C", key, x.batch
-    )  # fmt: skip
-
-
-@memoized(16)
-def _taps(reach: int, rank: int) -> tuple[tuple[tuple[int, int], ...], list[Array]]:
-    """The offsets of all neighbours, and where the view of each begins in the input."""
-    around = range(-reach, reach + 1)
-    offsets = tuple((y, x) for y in around for x in around)
-    starts = [np.array([[0] * (rank - 2) + [y + reach, x + reach]]) for y, x in offsets]
-    return offsets, starts
 
 
 def _one_channel(x: Node) -> Node:

@@ -47,10 +47,10 @@ def _example(name: str) -> str:
 @op.graph(name="experimental.dilate", layouts=LAYOUTS, sample=_example("dilate"))
 def dilate(
     input=data(_DATA),
-    anchor=geometry(int, (-1, -1), _ANCHOR_DOC, matrix=True),
+    anchor=geometry(int, (-1, -1), _ANCHOR_DOC, matrix=True, per_frame=True),
     border_mode=static(str, "constant", _BORDER_DOC),
     iterations=geometry(int, 1, _ITERATIONS_DOC),
-    mask_size=geometry(int, (3, 3), _MASK_DOC, matrix=True),
+    mask_size=geometry(int, (3, 3), _MASK_DOC, matrix=True, per_frame=True),
 ):  # fmt: skip
     """Replace each pixel by the highest value of a window: bright areas grow.
 
@@ -62,10 +62,10 @@ def dilate(
 @op.graph(name="experimental.erode", layouts=LAYOUTS, sample=_example("erode"))
 def erode(
     input=data(_DATA),
-    anchor=geometry(int, (-1, -1), _ANCHOR_DOC, matrix=True),
+    anchor=geometry(int, (-1, -1), _ANCHOR_DOC, matrix=True, per_frame=True),
     border_mode=static(str, "constant", _BORDER_DOC),
     iterations=geometry(int, 1, _ITERATIONS_DOC),
-    mask_size=geometry(int, (3, 3), _MASK_DOC, matrix=True),
+    mask_size=geometry(int, (3, 3), _MASK_DOC, matrix=True, per_frame=True),
 ):  # fmt: skip
     """Replace each pixel by the lowest value of a window: bright areas shrink.
 

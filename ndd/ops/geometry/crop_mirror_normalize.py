@@ -15,13 +15,12 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIImageType, DType
 from ...kernels.ir.expr import Expr
+from .borders import CONSTANT_POLICIES, CONSTANT_POLICY_DOC, rule_of
 from .window import (
     CROP_ROUNDINGS,
     CROPPED,
     FILL_DOC,
     OLD_DOC,
-    POLICIES,
-    POLICY_DOC,
     POSITION_DOC,
     ROUNDING_DOC,
     beside,
@@ -64,7 +63,7 @@ def crop_mirror_normalize(
     image_type=static(DALIImageType, None, OLD_DOC),
     mean=arg(float, (0.0,), "Subtracted from each channel.", vector=True),
     mirror=geometry(int, 0, "Mirror the window horizontally."),
-    out_of_bounds_policy=static(POLICIES, "error", POLICY_DOC),
+    out_of_bounds_policy=static(CONSTANT_POLICIES, "error", CONSTANT_POLICY_DOC),
     output_dtype=static(DType, None, "Old name of `dtype`."),
     output_layout=static(str, "CHW", "Layout of the result: a permutation of the input's."),
     pad_output=static(bool, False, "Pad the channels to a power of two."),
@@ -136,7 +135,7 @@ def _pad_channels(name: str, x: Node, fill: tuple[float, ...], policy: str):
     if len(fill) == x.shapes.extent(axis) != 1:
         fill = (*fill, *(0.0,) * (int(size[0, axis]) - len(fill)))
     start = np.zeros((1, x.rank), np.int64)
-    own = fill if policy == "pad" else ()
+    own = fill if rule_of(policy) == "constant" else ()
     return take_window(name, x, [axis], start, size, "pad", own, x.layout), fill
 
 

@@ -7,13 +7,13 @@ import numpy as np
 from ...core.schema import data, geometry, op, static
 from ...fusion.graph import build
 from ...kernels.ir.dtypes import DALIImageType, DType
+from .axis_groups import groups
+from .borders import POLICIES, POLICY_DOC
 from .window import (
     CROP_ROUNDINGS,
     CROPPED,
     FILL_DOC,
     OLD_DOC,
-    POLICIES,
-    POLICY_DOC,
     POSITION_DOC,
     ROUNDING_DOC,
     axis_rows,
@@ -73,58 +73,85 @@ def crop(
 
 
 @op.graph(
+    enums="moved",
     rejects="bool",
     sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\n"
     "ndd.slice(image, start=[1, 2], shape=[4, 3]).shape\n=(3, 4, 3)",
 )  # fmt: skip
 def slice(
     data=data("Any tensor."),
-    anchor=geometry(None, None, "Start of the window per axis.", vector=True, positional=True),
-    shape_input=geometry(None, None, "Extent of the window.", vector=True, positional=True),
-    axes=geometry(int, None, "Axes that the bounds apply to; W, H if omitted.", vector=True),
+    anchor=geometry(
+        None, None, "Start of the window per axis.", vector=True, uneven=True, positional=True
+    ),
+    shape_input=geometry(
+        None, None, "Extent of the window.", vector=True, uneven=True, positional=True
+    ),
+    axes=geometry(
+        int, None, "Axes that the bounds apply to; W, H if omitted.", vector=True, uneven=True
+    ),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     dtype=static(DType, None, "Element type of the result (truncated toward zero, saturated)."),
-    end=geometry(int, None, "End of the window.", vector=True),
+    end=geometry(int, None, "End of the window.", vector=True, uneven=True),
     fill_values=static("floats", (0.0,), FILL_DOC),
     image_type=static(DALIImageType, None, OLD_DOC),
     normalized_anchor=static(bool, True, "Whether a float `anchor` is relative to the extents."),
     normalized_shape=static(bool, True, "Whether a float `shape_input` is relative."),
     out_of_bounds_policy=static(POLICIES, "error", POLICY_DOC),
     output_dtype=static(DType, None, "Old name of `dtype`."),
-    rel_end=geometry(float, None, "End of the window, relative to the extents.", vector=True),
-    rel_shape=geometry(float, None, "Extent of the window, relative.", vector=True),
-    rel_start=geometry(float, None, "Start of the window, relative.", vector=True),
-    shape=geometry(int, None, "Extent of the window.", vector=True),
-    start=geometry(int, None, "Start of the window.", vector=True),
+    rel_end=geometry(
+        float, None, "End of the window, relative to the extents.", vector=True, uneven=True
+    ),
+    rel_shape=geometry(float, None, "Extent of the window, relative.", vector=True, uneven=True),
+    rel_start=geometry(float, None, "Start of the window, relative.", vector=True, uneven=True),
+    shape=geometry(int, None, "Extent of the window.", vector=True, uneven=True),
+    start=geometry(int, None, "Start of the window.", vector=True, uneven=True),
 ):
     """Cut a window, given by its start and its end or extent along chosen axes."""
     x = data
     layout = x.layout or {2: "HW", 3: "HWC", 4: "DHWC"}.get(x.rank)
     chosen = axis_rows(x, axes, axis_names, layout, default="WH")
-    extents = np.take_along_axis(x.shapes.rows, chosen, axis=1)
-    named = (start, rel_start, end, rel_end, shape, rel_shape)
+    named = {
+        "start": start, "rel_start": rel_start, "end": end, "rel_end": rel_end, "shape": shape,
+        "rel_shape": rel_shape,
+    }  # fmt: skip
     if anchor is None and shape_input is None:
-        first, last = _named_bounds(*named, extents)
-    elif any(v is not None for v in named):
+        if all(v is None for v in named.values()):
+            raise ValueError("bounds are missing: give start/end, start/shape or anchor and shape")
+    elif any(v is not None for v in named.values()):
         raise ValueError("named bounds cannot be combined with positional anchor and shape")
     elif anchor is None or shape_input is None:
         raise ValueError("the positional anchor needs a positional shape as well")
-    else:
-        relative = (normalized_anchor, normalized_shape)
-        first, last = _positional_bounds(anchor, shape_input, extents, *relative)
-    if bool((last < first).any()):
-        s = int(np.flatnonzero((last < first).any(axis=1))[0])
-        raise ValueError(
-            f"the end of the window lies before its start in sample {s}: start "
-            f"{tuple(first[s].tolist())}, end {tuple(last[s].tolist())}"
-        )
     low = np.zeros((x.count, x.rank), np.int64)
     size = np.array(x.shapes.rows)
-    np.put_along_axis(low, chosen, round_away(first), axis=1)
-    np.put_along_axis(size, chosen, round_away(last) - round_away(first), axis=1)
+    given = {"anchor": anchor, "shape_input": shape_input, **named}
+    for samples, rows, (anchors, lengths, *bounds) in groups(x.count, chosen, given):
+        extents = np.take_along_axis(x.shapes.rows[samples], rows, axis=1)
+        if anchor is None:
+            first, last = _named_bounds(*bounds, extents)
+        else:
+            relative = (normalized_anchor, normalized_shape)
+            first, last = _positional_bounds(anchors, lengths, extents, *relative)
+        _check_order(first, last, samples)
+        low[samples[:, None], rows] = round_away(first)
+        size[samples[:, None], rows] = round_away(last) - round_away(first)
     x = truncated("slice", x, dtype or output_dtype)
-    moved = np.unique(chosen).tolist()
-    return take_window("slice", x, moved, low, size, out_of_bounds_policy, fill_values, layout)
+    return take_window(
+        "slice", x, _union(chosen), low, size, out_of_bounds_policy, fill_values, layout
+    )
+
+
+def _union(axes) -> list[int]:
+    """All axes that some sample has."""
+    return np.unique(np.concatenate([np.ravel(row) for row in axes])).tolist()
+
+
+def _check_order(first, last, samples) -> None:
+    if bool((last < first).any()):
+        k = int(np.flatnonzero((last < first).any(axis=1))[0])
+        raise ValueError(
+            f"the end of the window lies before its start in sample {samples[k]}: start "
+            f"{tuple(first[k].tolist())}, end {tuple(last[k].tolist())}"
+        )
 
 
 def _spread(name: str, values, extents):
@@ -141,8 +168,6 @@ def _named_bounds(start, rel_start, end, rel_end, shape, rel_shape, extents):
     given = {n: v for n, v in ends.items() if v is not None}
     if len(given) > 1:
         raise ValueError("`end`, `rel_end`, `shape` and `rel_shape` exclude each other")
-    if start is None and rel_start is None and not given:
-        raise ValueError("bounds are missing: give start/end, start/shape or anchor and shape")
     sizes = extents.astype(np.float32)
     if rel_start is not None:
         first = (_spread("rel_start", rel_start, extents) * sizes).astype(np.float64)
@@ -170,6 +195,8 @@ def _named_bounds(start, rel_start, end, rel_end, shape, rel_shape, extents):
 
 
 def _positional_bounds(anchor, shape, extents, normalized_anchor, normalized_shape):
+    if anchor is None or shape is None:
+        raise ValueError(f"anchor and shape need {extents.shape[1]} values, one of them is empty")
     kinds = {anchor.dtype.kind, shape.dtype.kind}
     if kinds == {"i", "f"}:
         raise TypeError("anchor and shape must both be integers or both be floats")
@@ -188,23 +215,40 @@ def _positional_bounds(anchor, shape, extents, normalized_anchor, normalized_sha
 
 
 @op.graph(
+    enums="moved",
     sample="ndd.pad(ndd.batch([[1, 2, 3], [4]])).shape\n=[(3,), (3,)]",
 )  # fmt: skip
 def pad(
     input=data("Any tensor of at least one dimension."),
-    align=geometry(int, None, "Extents become multiples of this.", vector=True),
-    axes=geometry(int, None, "Axes to pad; all if omitted.", vector=True),
+    align=geometry(int, None, "Extents become multiples of this.", vector=True, uneven=True),
+    axes=geometry(int, None, "Axes to pad; all if omitted.", vector=True, uneven=True),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
     fill_value=geometry(float, 0.0, "Value of the padding."),
-    shape=geometry(int, None, "Minimum extents; -1 for the largest of the batch.", vector=True),
+    shape=geometry(
+        int, None, "Minimum extents; -1 for the largest of the batch.", vector=True, uneven=True
+    ),
 ):
     """Pad samples at the end: to a shape, an alignment, or the largest sample of the batch."""
     x = input
     if x.rank == 0:
         raise ValueError("a scalar cannot be padded")
     chosen = axis_rows(x, axes, axis_names, x.layout)
-    extents = np.take_along_axis(x.shapes.rows, chosen, axis=1)
-    want = x.shapes.rows.max(axis=0)[chosen]
+    largest = x.shapes.rows.max(axis=0)
+    size = np.array(x.shapes.rows)
+    for samples, rows, (least, multiple) in groups(
+        x.count, chosen, {"shape": shape, "align": align}
+    ):
+        extents = np.take_along_axis(x.shapes.rows[samples], rows, axis=1)
+        want = _padded(largest[rows], extents, least, multiple)
+        size[samples[:, None], rows] = want
+    fill = fill_per_sample(fill_value, x)
+    start = np.zeros((1, x.rank), np.int64)
+    return build.window("pad", x, _union(chosen), start, size, x.batch, fill)
+
+
+def _padded(largest, extents, shape, align):
+    """The extents of padded axes."""
+    want = largest
     if shape is not None:
         given = _spread("shape", shape, extents)
         want = np.maximum(np.where(given > 0, given, want), extents)
@@ -213,15 +257,13 @@ def pad(
         if bool((multiple <= 0).any()):
             raise ValueError(f"`align` must be positive, got {int(multiple.min())}")
         want = -(-want // multiple) * multiple
-    size = np.array(x.shapes.rows)
-    np.put_along_axis(size, chosen, want, axis=1)
-    fill = fill_per_sample(fill_value, x)
-    start = np.zeros((1, x.rank), np.int64)
-    padded = np.unique(chosen).tolist()
-    return build.window("pad", x, padded, start, size, x.batch, fill)
+    return want
 
 
-@op.graph(sample="ndd.transpose(ndd.zeros(shape=[2, 3, 4]), perm=[2, 0, 1]).shape\n=(4, 2, 3)")
+@op.graph(
+    enums="moved",
+    sample="ndd.transpose(ndd.zeros(shape=[2, 3, 4]), perm=[2, 0, 1]).shape\n=(4, 2, 3)",
+)
 def transpose(
     input=data("Any tensor."),
     output_layout=static(str, None, "Layout of the result; does not change the order of axes."),

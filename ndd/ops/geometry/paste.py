@@ -11,6 +11,7 @@ from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
 from ...kernels.ir.dtypes import DType
 from ..pointwise.conversion import cast_node
+from .paste_frames import by_frame
 from .window import beside, c_cast, check_numbers
 
 _POSITION = "position of the image: 0 at the beginning of the canvas, 1 at its end."
@@ -43,6 +44,7 @@ def paste(
     with np.errstate(over="ignore"):
         grown = np.trunc(_spread(ratio, x) * extents.astype(np.float32))
     least = np.trunc(check_numbers("min_canvas_size", _spread(min_canvas_size, x)))
+    _check_range("min_canvas_size", min_canvas_size, 0.0, np.inf)
     canvas = check_numbers("ratio", np.maximum(grown, least)).astype(np.int64)
     free = (canvas - extents).astype(np.float32)
     start = np.zeros((x.count, 3), np.int64)
@@ -100,14 +102,20 @@ ndd.multi_paste(images, in_ids=[1, 0], out_anchors=[[0, 0], [2, 0]], output_size
 def multi_paste(
     inputs=data("Images or sequences; a single input if `in_ids` is given.", variadic=True),
     dtype=static(DType, None, "Element type of the result; the input's if omitted."),
-    in_anchors=geometry(int, None, f"Start of the source, {_ROWS}", ragged=True),
-    in_anchors_rel=geometry(float, None, f"The same, {_RELATIVE} of the input.", ragged=True),
+    in_anchors=geometry(int, None, f"Start of the source, {_ROWS}", ragged=True, per_frame=True),
+    in_anchors_rel=geometry(
+        float, None, f"The same, {_RELATIVE} of the input.", ragged=True, per_frame=True
+    ),
     in_ids=geometry(int, None, "Samples of the input to paste, in order.", ragged=True),
-    out_anchors=geometry(int, None, f"Place on the canvas, {_ROWS}", ragged=True),
-    out_anchors_rel=geometry(float, None, f"The same, {_RELATIVE} of the canvas.", ragged=True),
+    out_anchors=geometry(int, None, f"Place on the canvas, {_ROWS}", ragged=True, per_frame=True),
+    out_anchors_rel=geometry(
+        float, None, f"The same, {_RELATIVE} of the canvas.", ragged=True, per_frame=True
+    ),
     output_size=geometry(int, None, "Height and width of the canvas.", vector=True),
-    shapes=geometry(int, None, f"Height and width, {_ROWS}", ragged=True),
-    shapes_rel=geometry(float, None, f"The same, {_RELATIVE} of the input.", ragged=True),
+    shapes=geometry(int, None, f"Height and width, {_ROWS}", ragged=True, per_frame=True),
+    shapes_rel=geometry(
+        float, None, f"The same, {_RELATIVE} of the input.", ragged=True, per_frame=True
+    ),
 ):
     """Paste regions of several images onto one canvas of zeros; later ones cover earlier ones."""
     layout = _layout(inputs)
@@ -119,6 +127,12 @@ def multi_paste(
             raise TypeError(
                 f"inputs must have one type, got {first.dtype} and {x.dtype} (input {k})"
             )
+    regions = {
+        "in_anchors": in_anchors, "in_anchors_rel": in_anchors_rel, "out_anchors": out_anchors,
+        "out_anchors_rel": out_anchors_rel, "shapes": shapes, "shapes_rel": shapes_rel,
+    }  # fmt: skip
+    if any(v is not None and v[0].ndim == 3 for v in regions.values()):
+        return by_frame(inputs, layout, dtype, in_ids, output_size, regions)
     axes = [layout.index("H"), layout.index("W")]
     ids, counts = _region_ids(in_ids, first, len(inputs))
     sources = [

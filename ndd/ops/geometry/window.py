@@ -15,13 +15,13 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
+from .axis_groups import Uneven
+from .borders import bordered, rule_of
 
 CROPPED = "HWC CHW DHWC CDHW FHWC FCHW CFHW FDHWC FCDHW CFDHW"
-POLICY_DOC = "What to do with a window that leaves the input: error, pad or trim_to_shape."
-FILL_DOC = "Value of padding, or one per channel; for out_of_bounds_policy='pad'."
+FILL_DOC = "Value of padding, or one per channel; for out_of_bounds_policy='constant'."
 POSITION_DOC = "Relative position of the window: 0 at the beginning, 1 at the end."
 OLD_DOC = "Deprecated and without effect."
-POLICIES = ("error", "pad", "trim_to_shape")
 ROUNDING_DOC = "How the position becomes pixels: round or truncate."
 CROP_ROUNDINGS = ("round", "truncate")
 
@@ -41,21 +41,20 @@ def round_away(x: Array) -> Array:
 
 
 def axis_rows(
-    x: Node, axes: Array | None, names: str | None, layout: str | None, default: str = ""
-) -> Array:
-    """Axis numbers [samples, k]: from `axes` (one row, or one per sample) or from their letters.
+    x: Node, axes: Uneven | None, names: str | None, layout: str | None, default: str = ""
+) -> Uneven:
+    """Axis numbers: from `axes` (one row, or one per sample) or from their letters.
 
-    If neither names an axis, all axes are meant, in order.
+    If a row is empty, all axes are meant, in order.
     """
     if axes is not None and names is not None:
         raise ValueError("`axes` and `axis_names` exclude each other")
     if axes is None:
-        rows = [named_axes(default if names is None else names, layout)]
+        given = [named_axes(default if names is None else names, layout)]
     else:
-        rows = [checked_axes(row, x.rank) for row in axes.tolist()]
-    if not rows[0]:
-        rows = [list(range(x.rank))]
-    return np.broadcast_to(np.array(rows, np.int64), (x.count, len(rows[0])))
+        given = [checked_axes(row.tolist(), x.rank) for row in axes]
+    rows = [np.array(row or range(x.rank), np.int64) for row in given]
+    return rows if len({len(row) for row in rows}) > 1 else np.stack(rows)
 
 
 def named_axes(names: str, layout: str | None) -> list[int]:
@@ -169,14 +168,15 @@ def take_window(
     `layout` names the channel axis, along which several `fill_values` run.
     """
     extents = x.shapes.rows
-    if policy == "pad":
+    rule = rule_of(policy)
+    if rule == "constant":
         fill, fill_axes = fill_node(fill_values, x, layout, Shapes(size).checked().rows)
         return build.window(op, x, axes, start, size, x.batch, fill, fill_axes)
-    if policy == "trim_to_shape":
+    if rule == "trim_to_shape":
         first = np.clip(start, 0, extents)
         size = np.clip(start + size, 0, extents) - first
         start = first
-    else:
+    elif rule == "error":
         outside = (start < 0) | (start + size > extents)
         if outside.any():
             s = int(np.flatnonzero(outside.any(axis=1))[0])
@@ -185,6 +185,8 @@ def take_window(
                 f"start {tuple(start[s].tolist())}, size {tuple(size[s].tolist())}; "
                 f"out_of_bounds_policy='pad' or 'trim_to_shape' allow that"
             )
+    else:
+        return bordered(op, x, axes, start, size, rule)
     return build.window(op, x, axes, start, size, x.batch)
 
 

@@ -18,7 +18,7 @@ from ...codecs.on_error import Ledger, SampleError, check_policy
 from ...core import convert
 from ...core.batch import Batch
 from ...core.errors import at_site, user_site
-from ...core.handle import evaluate_node
+from ...core.handle import Handle, evaluate_node
 from ...core.schema import OPS, data, geometry, op, static
 from ...core.tensor import Tensor
 from ...fusion.graph import build
@@ -27,6 +27,7 @@ from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
 from ...kernels.gpu.env import simulating
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
+from ...kernels.ir import interpreter as interp
 from ...kernels.ir.dtypes import DALIImageType, DType
 from ...loop.calls import this_thread
 from ...runtime.rng import draw_of
@@ -450,13 +451,19 @@ def numpy(
             source = f" ({sources[s]})" if sources[s] else ""
             raise ValueError(f"sample {s}{source}: {error}") from None
     kinds = {kind for kind, _ in parts}
-    if len(kinds) > 1:
-        raise TypeError(f"the arrays have different types: {', '.join(sorted(map(str, kinds)))}")
+    if len(kinds) > 1 and dtype is None:
+        raise TypeError(
+            f"the arrays have different types, so `dtype` is needed: "
+            f"{', '.join(sorted(map(str, kinds)))}"
+        )
     if len({a.ndim for _, a in parts}) > 1:
         raise ValueError("the arrays have different numbers of dimensions")
     shapes = Shapes.of([a.shape for _, a in parts], parts[0][1].ndim)
-    node = build.decode("decoders.numpy", _copy_sample, data, shapes, parts[0][0], None,
-                        [a for _, a in parts])  # fmt: skip
+    # Arrays of one type are converted in the graph, where it fuses.
+    kind = parts[0][0] if len(kinds) == 1 else dtype
+    node = build.decode(
+        "decoders.numpy", _copy_sample, data, shapes, kind, None, _Arrays(parts, kind)
+    )
     node.result.site = user_site()
     node = node if ordinal is None else build.transfer(node, ordinal)
     if dtype is not None and dtype is not node.dtype:
@@ -465,8 +472,19 @@ def numpy(
     return node.like(source_info=data.source_info)
 
 
-def _copy_sample(arrays: Sequence[Array], sample: int, out: Array) -> None:
-    out[...] = arrays[sample]
+class _Arrays(NamedTuple):
+    """The params of the node of decoders.numpy."""
+
+    parts: list[tuple[DType, Array]]
+    dtype: DType
+
+
+def _copy_sample(arrays: _Arrays, sample: int, out: Array) -> None:
+    kind, array = arrays.parts[sample]
+    if kind is not arrays.dtype:
+        x = ex.body_input(0, kind)
+        array = interp.evaluate(ex.convert(x, arrays.dtype), {x: array})
+    out[...] = array
 
 
 def _read_npy(data: Array) -> tuple[DType, Array]:
@@ -477,10 +495,18 @@ def _read_npy(data: Array) -> tuple[DType, Array]:
         raise ValueError(f"arrays of {kind} are not supported")
     count = prod(shape)
     fits = all(0 <= extent <= MAX_EXTENT for extent in shape)
-    if not fits or count * kind.itemsize > data.size - start:
-        raise ValueError(f"the header tells shape {shape} of {kind}, the data ends before")
+    left = data.size - start
+    if not fits or count * kind.itemsize != left:
+        ends = "ends before" if not fits or count * kind.itemsize > left else "is longer"
+        raise ValueError(f"the header tells shape {shape} of {kind}, the data {ends}")
     flat = np.frombuffer(data, kind, count, start)
     return dtype, flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+_NPY_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def _npy_header(data: Array) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]]:
@@ -489,10 +515,9 @@ def _npy_header(data: Array) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]]
     stream = io.BytesIO(data[: 1 << 16].tobytes())
     try:
         version = np.lib.format.read_magic(stream)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
+        read = _NPY_HEADERS.get(version)
+        if read is None:
+            raise ValueError(f"its version {version} is unknown")
         shape, is_fortran, kind = read(stream)
     except Exception as error:  # the header is Python source, so nearly anything can go wrong
         raise ValueError(f"{data.size} bytes are not a .npy file: {error}") from None
@@ -506,13 +531,13 @@ Location = str | os.PathLike[str]
 
 
 @overload
-def imread(filepaths: Location, /, *, device: Any = "cpu", **options: Any) -> Tensor: ...
+def imread(filepaths: Location | Tensor, /, *, device: Any = "cpu", **options: Any) -> Tensor: ...
 @overload
 def imread(
-    filepaths: list[Any] | tuple[Any, ...], /, *, device: Any = "cpu", **options: Any
+    filepaths: list[Any] | tuple[Any, ...] | Batch, /, *, device: Any = "cpu", **options: Any
 ) -> Batch: ...
 def imread(
-    filepaths: Location | Sequence[Location], /, *, device: Any = "cpu", **options: Any
+    filepaths: Location | Sequence[Location] | Handle, /, *, device: Any = "cpu", **options: Any
 ) -> Any:
     """Read and decode image files: a Tensor for one path, a Batch for several.
 
@@ -526,6 +551,10 @@ def imread(
     >>> image.torch().tolist()
     [[[1, 2, 3], [4, 5, 6]]]
     """
+    if isinstance(filepaths, Handle):
+        if filepaths._node.count == 0:
+            return image(filepaths, device=device, **options)
+        filepaths = _decoded_paths(filepaths)
     one = filepaths if isinstance(filepaths, (str, os.PathLike)) else None
     paths: list[Location] = [one] if one is not None else list(filepaths)  # type: ignore[arg-type]
     try:
@@ -543,6 +572,18 @@ def imread(
     from ...core.call import wrap
 
     return image(wrap(node), device=device, **options)
+
+
+def _decoded_paths(handle: Handle) -> str | list[str]:
+    """Paths given as tensors of their bytes."""
+    from ...io.file import paths_of
+
+    try:
+        paths, is_batch = paths_of(handle, "imread")
+    except Exception as error:
+        raise at_site(error, "imread", user_site()) from None
+    names = [os.fsdecode(p) for p in paths]
+    return names if is_batch else names[0]
 
 
 def _imread_signature() -> inspect.Signature:

@@ -180,6 +180,12 @@ FUNCTIONS = {f.name: f for f in (*ARITHMETIC, *COMPARISON, *UNARY, *MATH)}
 def result_type(f: Elementwise, dtypes: Sequence[DType]) -> tuple[DType, DType]:
     """(type of the result, type of the computation); raises TypeError if operands do not fit."""
     common = dtypes[0]
+    enum = next((t for t in dtypes if t.is_enum), None)
+    if enum is not None:
+        raise TypeError(
+            f"operands of `{f.shown}` cannot be {enum}; ndd.cast(value, dtype=ndd.int32) gives its "
+            f"number"
+        )
     for t in dtypes[1:]:
         common = promote(common, t)
     if common is dt.bool_ and not f.takes_bool:

@@ -45,10 +45,10 @@ ndd.brightness_contrast(img, brightness=1.5, contrast=0.5).shape
 )  # fmt: skip
 def brightness_contrast(
     input=data("Images, sequences or volumes."),
-    brightness=arg(float, 1.0, "Brightness multiplier."),
-    brightness_shift=arg(float, 0.0, _SHIFT),
-    contrast=arg(float, 1.0, "Contrast multiplier."),
-    contrast_center=arg(float, None, _CENTER),
+    brightness=arg(float, 1.0, "Brightness multiplier.", per_frame=True),
+    brightness_shift=arg(float, 0.0, _SHIFT, per_frame=True),
+    contrast=arg(float, 1.0, "Contrast multiplier.", per_frame=True),
+    contrast_center=arg(float, None, _CENTER, per_frame=True),
     dtype=static(DType, None, _DTYPE),
 ):  # fmt: skip
     """Scale the contrast around a centre, then scale and shift the brightness."""
@@ -61,8 +61,8 @@ def brightness_contrast(
 @op.pointwise(layouts=FRAMES, rejects="bool")
 def brightness(
     input=data("Images, sequences or volumes."),
-    brightness=arg(float, 1.0, "Brightness multiplier."),
-    brightness_shift=arg(float, 0.0, _SHIFT),
+    brightness=arg(float, 1.0, "Brightness multiplier.", per_frame=True),
+    brightness_shift=arg(float, 0.0, _SHIFT, per_frame=True),
     dtype=static(DType, None, _DTYPE),
 ):
     """Scale and shift intensities."""
@@ -72,8 +72,8 @@ def brightness(
 @op.pointwise(layouts=FRAMES, rejects="bool")
 def contrast(
     input=data("Images, sequences or volumes."),
-    contrast=arg(float, 1.0, "Contrast multiplier."),
-    contrast_center=arg(float, None, _CENTER),
+    contrast=arg(float, 1.0, "Contrast multiplier.", per_frame=True),
+    contrast_center=arg(float, None, _CENTER, per_frame=True),
     dtype=static(DType, None, _DTYPE),
 ):
     """Scale the distance of intensities from a centre."""
@@ -140,7 +140,7 @@ _IMAGE_TYPE = static(DALIImageType, DALIImageType.RGB, "Colour space; without ef
 @op.pointwise(layouts=FRAMES, needs_channels=3, rejects="bool")
 def hue(
     input=data("Images, sequences or volumes with three channels."),
-    hue=arg(float, 0.0, _HUE),
+    hue=arg(float, 0.0, _HUE, per_frame=True),
     image_type=_IMAGE_TYPE,
     dtype=static(DType, None, _DTYPE),
 ):
@@ -151,7 +151,7 @@ def hue(
 @op.pointwise(layouts=FRAMES, needs_channels=3, rejects="bool")
 def saturation(
     input=data("Images, sequences or volumes with three channels."),
-    saturation=arg(float, 1.0, _SATURATION),
+    saturation=arg(float, 1.0, _SATURATION, per_frame=True),
     image_type=_IMAGE_TYPE,
     dtype=static(DType, None, _DTYPE),
 ):
@@ -162,9 +162,9 @@ def saturation(
 @op.pointwise(layouts=FRAMES, needs_channels=3, rejects="bool", out=dt.uint8)
 def hsv(
     input=data("Images or sequences with three channels."),
-    hue=arg(float, 0.0, _HUE),
-    saturation=arg(float, 1.0, _SATURATION),
-    value=arg(float, 1.0, "Value multiplier."),
+    hue=arg(float, 0.0, _HUE, per_frame=True),
+    saturation=arg(float, 1.0, _SATURATION, per_frame=True),
+    value=arg(float, 1.0, "Value multiplier.", per_frame=True),
     dtype=static(DType, dt.uint8, "Element type of the result; uint8 if omitted."),
 ):
     """Change hue, saturation and value."""
@@ -174,10 +174,10 @@ def hsv(
 @op.pointwise(layouts=FRAMES, needs_channels=3, rejects="bool")
 def color_twist(
     input=data("Images, sequences or volumes with three channels."),
-    brightness=arg(float, 1.0, "Brightness multiplier."),
-    contrast=arg(float, 1.0, "Contrast multiplier."),
-    hue=arg(float, 0.0, _HUE),
-    saturation=arg(float, 1.0, _SATURATION),
+    brightness=arg(float, 1.0, "Brightness multiplier.", per_frame=True),
+    contrast=arg(float, 1.0, "Contrast multiplier.", per_frame=True),
+    hue=arg(float, 0.0, _HUE, per_frame=True),
+    saturation=arg(float, 1.0, _SATURATION, per_frame=True),
     image_type=_IMAGE_TYPE,
     dtype=static(DType, None, _DTYPE),
 ):

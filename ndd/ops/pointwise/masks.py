@@ -241,14 +241,16 @@ MAX_COORDINATES = 6
 
 
 @op.graph(
-    rejects="bool",
+    rejects="bool", by_frame=True,
     sample="ndd.coord_transform(ndd.tensor([[1.0, 2.0]]), M=[[0, 1], [1, 0]]).shape\n=(1, 2)",
 )  # fmt: skip
 def coord_transform(
     input=data("Points along the last axis."),
-    M=arg(float, None, "Matrix (or its values row by row), or a scale.", matrix=True),
-    MT=arg(float, None, "Matrix with the offset as its last column.", matrix=True),
-    T=arg(float, None, "Offset: a number or one per coordinate.", vector=True),
+    M=arg(
+        float, None, "Matrix (or its values row by row), or a scale.", matrix=True, per_frame=True
+    ),
+    MT=arg(float, None, "Matrix with the offset as its last column.", matrix=True, per_frame=True),
+    T=arg(float, None, "Offset: a number or one per coordinate.", vector=True, per_frame=True),
     dtype=static(DType, dt.float32, "Element type of the result: float32 or the input's."),
 ):
     """Apply an affine map to points: M x + T."""

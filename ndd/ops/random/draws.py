@@ -16,9 +16,9 @@ import numpy as np
 from ...core import convert
 from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph import build
-from ...fusion.graph.node import Node, source
+from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
-from ...fusion.graph.storage import Held, Storage
+from ...fusion.graph.storage import Storage
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml
@@ -61,16 +61,6 @@ def check_volumes(rows: Array) -> Shapes:
     return shapes
 
 
-def _rows_node(rows: Array, dtype: DType, batch: bool) -> Node:
-    """One row per sample, as a batch over the memory of `rows`."""
-    rows = np.ascontiguousarray(rows, dtype.np)
-    count, width = rows.shape
-    base = rows.__array_interface__["data"][0]
-    addresses = base + np.arange(count, dtype=np.int64) * (width * dtype.bytes)
-    shapes = Shapes(np.full((count, 1), width, np.int64))
-    return source(Storage(addresses, Held([rows]), None, True), shapes, dtype, None, batch)
-
-
 def key_table(draw: Draw, shapes: Shapes, extra: Array | None, batch: bool) -> Node:
     """Table (key, lane, sample, strides) from which elements draw; `extra`: more columns."""
     head = np.empty((shapes.count, _HEAD), np.uint32)
@@ -79,7 +69,7 @@ def key_table(draw: Draw, shapes: Shapes, extra: Array | None, batch: bool) -> N
     parts = [head, shapes.strides.astype(np.uint32)]
     if extra is not None:
         parts.append(np.broadcast_to(extra, (shapes.count, extra.shape[1])).view(np.uint32))
-    return _rows_node(np.concatenate(parts, axis=1), dt.uint32, batch)
+    return convert.rows_node(np.concatenate(parts, axis=1), dt.uint32, batch)
 
 
 def _at(table: Expr, k: int) -> Expr:
@@ -276,7 +266,9 @@ def _chosen(table: Expr, *rest) -> Expr:
     After the strides of the draws, the table holds the last row, the length of a row, and the
     strides within a row.
     """
-    *tables, drawn, inner, weighted, dtype = rest
+    *tables, drawn, inner, weighted, wide, dtype = rest
+    if wide:
+        return _chosen_of_many(table, tables, drawn, inner, dtype)
     last = ex.cast(_at(table, _HEAD + drawn), dt.int32)
     word = words_at(table, range(drawn))[0]
     row = _reached(word, tables[-1], last, weighted) if weighted else _below(word, last + 1)
@@ -286,6 +278,32 @@ def _chosen(table: Expr, *rest) -> Expr:
     strides = [ex.cast(_at(table, first + k), dt.int32) for k in range(1 + inner)]
     places = [ex.index(drawn + k) * strides[1 + k] for k in range(inner)]
     return ex.lookup(tables[0], reduce(add, places, row * strides[0]))
+
+
+def _chosen_of_many(table: Expr, tables, drawn: int, inner: int, dtype: DType | None) -> Expr:
+    """Like `_chosen`, of more than 2³¹ - 1 elements: numbers of the table are pairs of words, the
+    lower one first."""
+
+    def number(k: int) -> Expr:
+        low, high = (ex.cast(_at(table, _HEAD + drawn + 2 * k + j), dt.uint64) for j in (0, 1))
+        return low | (high << 32)
+
+    low, high = (ex.cast(w, dt.uint64) for w in words_at(table, range(drawn))[:2])
+    row = ex.cast(_high_product(low, high, number(0) + 1), dt.int64)
+    if dtype is not None:
+        return ex.cast(row, dtype)
+    strides = [ex.cast(number(1 + k), dt.int64) for k in range(1 + inner)]
+    places = [ex.cast(ex.index(drawn + k), dt.int64) * strides[1 + k] for k in range(inner)]
+    return ex.lookup(tables[0], reduce(add, places, row * strides[0]))
+
+
+def _high_product(low: Expr, high: Expr, count: Expr) -> Expr:
+    """The upper 64 bits of the product of a random number of two words and `count`: an integer from
+    0 to count - 1."""
+    below, above = ex.cast(ex.cast(count, dt.uint32), dt.uint64), count >> 32
+    first = high * below + (low * below >> 32)
+    second = low * above + ex.cast(ex.cast(first, dt.uint32), dt.uint64)
+    return high * above + (first >> 32) + (second >> 32)
 
 
 def _reached(word: Expr, limits: Expr, last: Expr, steps: int) -> Expr:
@@ -298,6 +316,7 @@ def _reached(word: Expr, limits: Expr, last: Expr, steps: int) -> Expr:
 
 
 @op.graph(
+    enums="moved",
     name="random.choice",
     sample="ndd.random.choice(ndd.tensor([5, 7, 9]), shape=[4]).shape\n=(4,)",
 )
@@ -317,22 +336,24 @@ def choice(
         raise ValueError(
             f"there must be something to choose from, got {int(rows[s])} in sample {s}"
         )
-    if bool((rows >= 2**31).any()) or bool((a.shapes.volumes >= 2**31).any()):
-        raise ValueError("there are more than 2³¹ - 1 elements to choose from")
+    wide = bool((rows >= 2**31).any()) or bool((a.shapes.volumes >= 2**31).any())
+    if wide and p is not None:
+        raise ValueError("there are more than 2³¹ - 1 elements to choose from with probabilities")
     row_shapes = Shapes(np.ascontiguousarray(a.shapes.rows[:, 1:]))
     lengths = row_shapes.volumes
     last, limits, steps = rows - 1, [], 0
     if p is not None:
         last, limits, steps = _weights(p, rows)
     extra = np.concatenate([last[:, None], lengths[:, None], row_shapes.strides], axis=1)
-    table = key_table(draw_of(rng), drawn, extra.astype(np.uint32), a.batch)
+    words = np.ascontiguousarray(extra, "<i8").view(np.uint32) if wide else extra.astype(np.uint32)
+    table = key_table(draw_of(rng), drawn, words, a.batch)
     inputs = [table, *limits]
     if a.rank:
         flat = Shapes(a.shapes.volumes[:, None])
         inputs.insert(1, build.alias("random.choice", a, flat, a.dtype, None))
     nodes = [on_device(n, ordinal) for n in inputs]
     shapes = Shapes(np.concatenate([drawn.rows, row_shapes.rows], axis=1))
-    key = (drawn.rank, row_shapes.rank, steps, None if a.rank else a.dtype)
+    key = (drawn.rank, row_shapes.rank, steps, wide, None if a.rank else a.dtype)
     layout = {0: (a.layout or "")[1:], 1: a.layout}.get(drawn.rank) or None
     axes = [()] * len(nodes)
     return build.pointwise("random.choice", _chosen, nodes, axes, shapes, layout, key, a.batch)
@@ -343,7 +364,10 @@ def _numbers_of(a: Node) -> Array:
 
     if not a.dtype.is_integer:
         raise TypeError(f"a single number to choose below must be an integer, got {a.dtype}")
-    return np.array([int(v) for v in convert.arrays_of(on_host(a))], np.int64)
+    numbers = [int(v) for v in convert.arrays_of(on_host(a))]
+    if max(numbers) >= 2**63:
+        raise ValueError(f"at most 2⁶³ - 1 numbers can be chosen from, got {max(numbers)}")
+    return np.array(numbers, np.int64)
 
 
 def _weights(p, rows: Array) -> tuple[Array, list[Node], int]:
@@ -365,7 +389,7 @@ def _weights(p, rows: Array) -> tuple[Array, list[Node], int]:
         ends = np.cumsum(weights / weights.sum())[:-1]
         limits[s, : number - 1] = np.minimum(np.floor(ends * 2.0**32), 0xFFFFFFFF)
         last[s] = np.flatnonzero(weights)[-1]
-    return last, [_rows_node(limits, dt.uint32, len(rows) > 1)], steps
+    return last, [convert.rows_node(limits, dt.uint32, len(rows) > 1)], steps
 
 
 # -- beta ----------------------------------------------------------------------------------------

@@ -227,7 +227,8 @@ def _adjusted(
 
 def windowed(f: Frame, start: Array, size: Array, mirror: Array | None = None) -> Frame:
     """The frame of a part of the result: outputs [start, start + size), mirrored on request."""
-    step = (f.hi.astype(np.float64) - f.lo) / np.maximum(f.out, 1)
+    # Upstream subtracts in float32 and computes the rest in float64.
+    step = (f.hi - f.lo).astype(np.float64) / np.maximum(f.out, 1)
     lo, hi = f.lo + start * step, f.lo + (start + size) * step
     if mirror is not None:
         lo, hi = _swapped(lo, hi, mirror)

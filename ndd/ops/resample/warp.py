@@ -216,8 +216,24 @@ def inverse(matrix: Node, x: Node, ndim: int, affine: bool) -> Node:
 )  # fmt: skip
 def rotate(
     input=data("Images, sequences or volumes."),
-    angle=geometry(float, REQUIRED, "Angle in degrees; one, or one per frame.", vector=True),
-    axis=geometry(float, None, "Axis (x, y, z) around which a volume turns.", vector=True),
+    angle=geometry(
+        float,
+        REQUIRED,
+        "Angle in degrees; one, or one per frame.",
+        vector=True,
+        matrix=True,
+        uneven=True,
+        per_frame=True,
+    ),
+    axis=geometry(
+        float,
+        None,
+        "Axis (x, y, z) around which a volume turns; may differ per frame.",
+        vector=True,
+        matrix=True,
+        uneven=True,
+        per_frame=True,
+    ),
     dtype=static(DType, None, DTYPE_DOC),
     fill_value=arg(float, None, FILL_DOC),
     interp_type=static(DALIInterpType, LINEAR, INTERP_DOC),
@@ -229,7 +245,8 @@ def rotate(
     x = input
     check_filter("interp_type", interp_type, (NN, LINEAR))
     axes = spatial_axes(x.layout)
-    frames = _frames(x, angle)
+    angle, axis = _by_frame("angle", angle, 1, x), _by_frame("axis", axis, 3, x)
+    frames = max(angle.shape[1], 1 if axis is None else axis.shape[1] // 3)
     turn = _rotations(angle.astype(np.float64), axis, len(axes), x)
     extents = x.shapes.rows[:, axes][:, ::-1]  # x, y, z
     if size is not None or keep_size:
@@ -248,22 +265,29 @@ def rotate(
     return warp("rotate", x, node, frame, shapes, fill_value, interp_type, kind)
 
 
-def _frames(x: Node, angle: Array) -> int:
-    """How many angles there are for each sample: one, or one per frame."""
-    frames = angle.shape[1]
+def _by_frame(name: str, values: Any, width: int, x: Node) -> Any:
+    """Numbers [samples or 1, frames * width], checked; each sample has them for one frame or for
+    all. Sequences with fewer frames than others repeat the numbers of their last one."""
+    if values is None:
+        return None
     layout = x.layout or ""
-    if frames == 1:
-        return 1
-    if "F" not in layout:
-        raise ValueError(f"`angle` must be one number, got {frames} for the layout {layout}")
-    wrong = x.shapes.rows[:, layout.index("F")] != frames
-    if bool(wrong.any()):
-        s = int(np.flatnonzero(wrong)[0])
+    counts = x.shapes.rows[:, layout.index("F")] if "F" in layout else np.ones(1, np.int64)
+    given = np.array([len(v) for v in values] if isinstance(values, list) else values.shape[1:])
+    bad = np.flatnonzero((given != width) & (given != width * counts))
+    if len(bad):
+        s = int(bad[0])
+        wanted = "one number" if width == 1 else f"{width} values"
+        frames = f", or as many for each of its {counts[s]} frames" if "F" in layout else ""
         raise ValueError(
-            f"`angle` has {frames} values, but sample {s} of shape {x.shapes.tuples[s]} has "
-            f"{int(x.shapes.rows[s, layout.index('F')])} frames"
+            f"`{name}` must have {wanted}{frames}, got {given[s % len(given)]} for sample {s} of "
+            f"shape {x.shapes.tuples[s]} ({layout})"
         )
-    return frames
+    if not isinstance(values, list):
+        return values
+    most = max(map(len, values)) // width
+    rows = [v.reshape(-1, width) for v in values]
+    filled = [np.concatenate([r, np.repeat(r[-1:], most - len(r), axis=0)]) for r in rows]
+    return np.stack(filled).reshape(len(values), -1)
 
 
 def _rotations(degrees: Array, axis: Array | None, ndim: int, x: Node) -> Array:
@@ -279,8 +303,6 @@ def _rotations(degrees: Array, axis: Array | None, ndim: int, x: Node) -> Array:
         return np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
     if axis is None:
         raise ValueError("`axis` is required for volumes")
-    if axis.shape[1] not in (3, 3 * degrees.shape[1]):
-        raise ValueError(f"`axis` must have 3 values, got {axis.shape[1]}")
     vector = axis.astype(np.float64).reshape(len(axis), -1, 3)
     length = np.sqrt((vector**2).sum(axis=-1, keepdims=True))
     if not (np.isfinite(length) & (length > 0)).all():

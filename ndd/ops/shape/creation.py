@@ -135,6 +135,7 @@ def ones_like(
 
 
 @op.graph(
+    enums="moved",
     sample="""video = ndd.zeros(shape=[5, 8, 8, 3], layout='FHWC')
 first, last = ndd.element_extract(video, element_map=[0, 4])
 last.shape
@@ -171,6 +172,7 @@ def _frame(x: Node, k: int) -> Node:
 
 
 @op.graph(
+    enums="kept",
     sample="ndd.permute_batch(ndd.batch([[1], [2, 3]]), indices=[1, 0]).shape\n=[(2,), (1,)]",
 )  # fmt: skip
 def permute_batch(
@@ -191,6 +193,7 @@ def permute_batch(
 
 
 @op.graph(
+    enums="kept",
     sample="ndd.get_property(ndd.zeros(shape=[2, 2], layout='HW'), key='layout').shape\n=(2,)",
 )  # fmt: skip
 def get_property(

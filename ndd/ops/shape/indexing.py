@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ...core import enumerations
 from ...core.call import _input_node, call_stage, host_numbers, wrap
+from ...core.empty import with_axes
 from ...core.errors import at_site, user_site
 from ...core.handle import Handle, finish_call
 from ...core.schema import Param
@@ -31,7 +33,7 @@ def _getitem(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     (owner,), (key,) = inputs, choices
     stage = call_stage("index") if trace.active else None
     try:
-        node = _index(_input_node(_INDEX, owner), key, isinstance(owner, Tensor))
+        node = _index_any(_input_node(_INDEX, owner), key, isinstance(owner, Tensor))
         finish_call((node,), user_site())
     except Exception as error:
         raise at_site(error, "index", user_site()) from error.__cause__
@@ -41,8 +43,16 @@ def _getitem(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     return wrap(node)
 
 
+def _index_any(x: Node, key: Any, single: bool) -> Any:
+    if x.dtype.is_enum:
+        return enumerations.moved([x], lambda nodes: _index(nodes[0], key, single))
+    return _index(x, key, single)
+
+
 def _index(x: Node, key: Any, single: bool) -> Node:
     items = list(key) if isinstance(key, tuple) else [key]
+    if x.count == 0 and x.rank == 0:
+        x = with_axes(x, len(items) - (Ellipsis in items))
     if x.rank == 0 and any(item is not Ellipsis for item in items):
         raise IndexError("a scalar cannot be indexed")
     items = _expand(items, x.rank)

@@ -57,7 +57,9 @@ def _concatenate_all(name: str, inputs: tuple[Node, ...], axis: int, layout: str
     return _concatenate(name, inputs, axis, layout)
 
 
-@op.graph(sample="ndd.cat(ndd.zeros(shape=[2, 3]), ndd.ones(shape=[1, 3])).shape\n=(3, 3)")
+@op.graph(
+    enums="moved", sample="ndd.cat(ndd.zeros(shape=[2, 3]), ndd.ones(shape=[1, 3])).shape\n=(3, 3)"
+)
 def cat(
     inputs=data("Tensors that differ only along the joined axis.", variadic=True),
     axis=static(int, None, "Axis along which to join; 0 if omitted."),
@@ -95,7 +97,9 @@ def _fitting(inputs: tuple[Node, ...], axis: int) -> tuple[Node, ...]:
     return filled
 
 
-@op.graph(sample="ndd.stack(ndd.zeros(shape=[3]), ndd.ones(shape=[3])).shape\n=(2, 3)")
+@op.graph(
+    enums="moved", sample="ndd.stack(ndd.zeros(shape=[3]), ndd.ones(shape=[3])).shape\n=(2, 3)"
+)
 def stack(
     inputs=data("Tensors of equal shape.", variadic=True),
     axis=static(int, 0, "Position of the new axis; negative ones count from the end."),
@@ -222,7 +226,7 @@ _REL_SHAPE = "Extents relative to those of the input; one negative extent is com
 _SRC_DIMS = "Input axis of every extent; -1 inserts an extent of 1."
 
 
-@op.graph(sample="ndd.reshape(ndd.zeros(shape=[2, 6]), shape=[3, -1]).shape\n=(3, 4)")
+@op.graph(enums="kept", sample="ndd.reshape(ndd.zeros(shape=[2, 6]), shape=[3, -1]).shape\n=(3, 4)")
 def reshape(
     data=data("Any tensor."),
     shape_input=geometry(int, None, _SHAPE, vector=True, positional=True),
@@ -238,7 +242,9 @@ def reshape(
     return build.alias("reshape", data, shapes, data.dtype, _new_layout(data, shapes, layout))
 
 
-@op.graph(sample="ndd.reinterpret(ndd.zeros(shape=[2, 3]), dtype=ndd.uint8).shape\n=(2, 12)")
+@op.graph(
+    enums="kept", sample="ndd.reinterpret(ndd.zeros(shape=[2, 3]), dtype=ndd.uint8).shape\n=(2, 12)"
+)
 def reinterpret(
     data=data("Any tensor."),
     shape_input=geometry(int, None, _SHAPE, vector=True, positional=True),
@@ -256,30 +262,31 @@ def reinterpret(
     return build.alias("reinterpret", data, shapes, kind, _new_layout(data, shapes, layout))
 
 
-@op.graph(sample="ndd.squeeze(ndd.zeros(shape=[1, 3]), axes=[0]).shape\n=(3,)")
+@op.graph(enums="moved", sample="ndd.squeeze(ndd.zeros(shape=[1, 3]), axes=[0]).shape\n=(3,)")
 def squeeze(
     data=data("Any tensor."),
     axes=static("ints", None, "Axes of extent 1 to remove."),
     axis_names=static(str, None, "Letters of these axes, instead of `axes`."),
 ):
-    """Remove axes of extent 1."""
+    """Remove axes of extent 1. A sample without elements may lose any axis, if it stays empty."""
     if (axes is None) == (axis_names is None):
         raise ValueError("give either `axes` or `axis_names`")
     if axes is not None:
         chosen = checked_axes(axes, data.rank)
     else:
         chosen = named_axes(axis_names, data.layout)
+    rows = data.shapes.rows
+    stays_empty = (np.delete(rows, chosen, axis=1) == 0).any(axis=1)
     for axis in chosen:
-        extents = data.shapes.rows[:, axis]
-        bad = np.flatnonzero(extents != 1)
+        bad = np.flatnonzero((rows[:, axis] != 1) & ~stays_empty)
         if len(bad):
             s = int(bad[0])
-            raise ValueError(f"axis {axis} of sample {s} has extent {int(extents[s])}, not 1")
+            raise ValueError(f"axis {axis} of sample {s} has extent {int(rows[s, axis])}, not 1")
     layout = data.layout and "".join(n for d, n in enumerate(data.layout) if d not in chosen)
     return build.drop_axes("squeeze", data, chosen, layout or None)
 
 
-@op.graph(sample="ndd.expand_dims(ndd.zeros(shape=[3]), axes=[0]).shape\n=(1, 3)")
+@op.graph(enums="moved", sample="ndd.expand_dims(ndd.zeros(shape=[3]), axes=[0]).shape\n=(1, 3)")
 def expand_dims(
     data=data("Any tensor."),
     axes=static("ints", None, "Positions of the new axes in the result."),

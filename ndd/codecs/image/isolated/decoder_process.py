@@ -14,28 +14,28 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ....fusion.graph.shapes import Array
 from ....fusion.graph.storage import address_of
-from ....kernels.common import forks
+from ....kernels.common import forks, own_process
 from ..headers import Header
 from .messages import (
-    REPLY_SIZE,
+    MOST_AT_ONCE,
+    PROGRESS_BYTES,
     Facts,
+    Progress,
     Reply,
     Request,
     Task,
-    packed_request,
+    packed_group,
     unpacked_reply,
 )
 
@@ -44,13 +44,12 @@ SECONDS = int(os.environ.get("NDD_ISOLATE_SECONDS", "30"))
 MEGABYTES = int(os.environ.get("NDD_ISOLATE_MB", "2048"))
 _START_SECONDS = 120  # importing takes half a second on an idle machine
 _SMALLEST_BLOCK = 1 << 20
-
-_PROGRAM = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from ndd.codecs.image.isolated.child import serve
-serve(*map(int, sys.argv[2:]))
-"""
+_MOST_BYTES = 1 << 16  # of answers read at once
+_LOOK_SECONDS = 1.0  # how often to look whether a process that does not answer makes progress
+# A group is decoded by one call of the native loop. One picture at a time cost 0.15 ms more of 1.2,
+# because Python finds its memory out of the caches; eight saved no more than four.
+_PICTURES_AT_ONCE = 4
+_CHILD = f"{__package__}.child", "serve"  # what a decoder process runs
 
 
 class OwnBlock:
@@ -80,18 +79,18 @@ class DecoderProcess:
 
     def __init__(self) -> None:
         self.inbox, self.outbox = OwnBlock("ndd-files"), OwnBlock("ndd-pixels")
-        self.waiting = 0  # answers that nobody has taken yet
+        self.outbox.reserve(PROGRESS_BYTES)
+        self.waiting: deque[int] = deque()  # sizes of the groups whose answers nobody has taken
+        self._group = 0  # the number of the first of these groups
+        self._received = b""  # the beginning of their answers
         theirs, self._requests = os.pipe()
         self._replies, answers = os.pipe()
         shared = (theirs, answers, self.inbox.descriptor, self.outbox.descriptor)
-        path = str(Path(__file__).resolve().parents[4])
-        # -P: a file `ndd.py` in the current directory must not be imported.
-        numbers = map(str, (*shared, MEGABYTES, SECONDS))
-        command = [sys.executable, "-P", "-c", _PROGRAM, path, *numbers]
         null = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, stdin=null, stdout=null, stderr=null, pass_fds=shared
-        )
+            own_process.command(*_CHILD, *shared, MEGABYTES, SECONDS),
+            stdin=null, stdout=null, stderr=null, pass_fds=shared, env=own_process.environment(),
+        )  # fmt: skip
         os.close(theirs)
         os.close(answers)
         own = _running[self._process.pid] = Running(
@@ -118,45 +117,68 @@ class DecoderProcess:
         """End the process at once; what it has written stays readable."""
         self._end()
 
-    def post(self, requests: Sequence[tuple[Request, Facts]]) -> None:
+    def post(self, groups: Sequence[Sequence[tuple[Request, Facts]]]) -> None:
         """Add tasks to those that the process works on; `take` returns its answers in order."""
-        sizes = {"inbox": self.inbox.bytes.size, "outbox": self.outbox.bytes.size}
-        messages = [packed_request(r._replace(**sizes), facts) for r, facts in requests]
         try:
-            os.write(self._requests, b"".join(messages))
+            os.write(self._requests, b"".join(map(packed_group, groups)))
         except OSError:
             pass  # it has died, which `take` will find out
         except BaseException:
             self.stop()
             raise
-        self.waiting += len(messages)
+        self.waiting.extend(map(len, groups))
 
-    def take(self) -> Reply:
-        """The next answer; raises a ValueError if the process does not give it."""
+    def take(self) -> list[Reply | str | None]:
+        """The answers to the next group.
+
+        If the process dies or hangs, one of them is a text that says so, and those to pictures that
+        are neither done nor to blame are None.
+        """
+        count = self.waiting[0]
         try:
-            reply = self._reply(SECONDS)
+            answers: list[Reply | str | None] = [self._reply(SECONDS) for _ in range(count)]
+        except ValueError as error:
+            self.stop()
+            return self._outcome(count, str(error))
         except BaseException:
-            self.stop()  # also after Ctrl-C: its answer would be taken for that to the next file
+            self.stop()  # after Ctrl-C, its answers would be taken for those to the next files
             raise
-        self.waiting -= 1
-        return reply
+        self.waiting.popleft()
+        self._group += 1
+        return answers
+
+    def _outcome(self, count: int, cause: str) -> list[Reply | str | None]:
+        """What is known of a group after the end of the process."""
+        progress, done = Progress(self.outbox.bytes), Reply(True, Facts(), "")
+        finished = progress.finished(self._group, count)
+        answers: list[Reply | str | None] = [done if f else None for f in finished]
+        answers[progress.culprit(self._group, count)] = cause
+        return answers
 
     def _reply(self, seconds: int) -> Reply:
-        deadline = time.monotonic() + seconds
+        """The next answer, which may take this many seconds."""
+        while (found := unpacked_reply(self._received)) is None:
+            if not self._is_readable(seconds):
+                raise ValueError(f"its decoder process was stopped after {seconds} seconds")
+            part = os.read(self._replies, _MOST_BYTES)
+            if not part:
+                raise ValueError(f"its decoder process died{_cause(self._process.wait())}")
+            self._received += part
+        reply, size = found
+        self._received = self._received[size:]
+        return reply
 
-        def read(size: int) -> bytes:
-            data = b""
-            while len(data) < size:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._ready.poll(left * 1000):
-                    raise ValueError(f"its decoder process was stopped after {seconds} seconds")
-                part = os.read(self._replies, size - len(data))
-                if not part:
-                    raise ValueError(f"its decoder process died{_cause(self._process.wait())}")
-                data += part
-            return data
-
-        return unpacked_reply(read(REPLY_SIZE), read)
+    def _is_readable(self, seconds: int) -> bool:
+        """Wait for an answer; False if the process has worked on one file for this long."""
+        place: int | None = None
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._ready.poll(min(left, _LOOK_SECONDS) * 1000):
+                return True
+            before, place = place, Progress(self.outbox.bytes).culprit(self._group, MOST_AT_ONCE)
+            if before not in (None, place):
+                end = time.monotonic() + seconds
+        return False
 
 
 def _cause(status: int) -> str:
@@ -202,11 +224,11 @@ _local = _Local()
 def of_this_thread() -> DecoderProcess:
     """The decoder process of the calling thread, started if there is none."""
     process = _local.process
+    while process is not None and process.is_usable() and process.waiting:
+        process.take()  # after an error, nobody needs the answers to the rest of a run
     if process is None or not process.is_usable():
         _local.process = None
         process = _local.process = DecoderProcess()
-    while process.waiting:  # after an error, nobody needs the answers to the rest of a run
-        process.take()
     return process
 
 
@@ -216,10 +238,13 @@ def begin_run(owner: Any, pictures: Sequence[WantedPicture]) -> None:
     _local.run = (owner, DecodeRun(pictures))
 
 
-def next_of(owner: Any, picture: WantedPicture) -> tuple[int, Array]:
-    """Address and bytes of a picture, which should be the next of the run of this thread."""
-    if _local.run is None or _local.run[0] is not owner or _local.run[1].next != picture.sample:
-        begin_run(owner, [picture])
+def next_of(owner: Any, sample: int, picture: Callable[[int], WantedPicture]) -> tuple[int, Array]:
+    """Address and bytes of a picture, which should be the next of the run of this thread.
+
+    If it is not, `picture` says what to decode.
+    """
+    if _local.run is None or _local.run[0] is not owner or _local.run[1].next != sample:
+        begin_run(owner, [picture(sample)])
     assert _local.run is not None
     return _local.run[1].take()
 
@@ -261,10 +286,11 @@ def read_header(data: Array) -> Header:
     process = of_this_thread()
     process.inbox.reserve(data.size)
     process.inbox.bytes[: data.size] = data
-    process.post([(Request(Task.header, length=data.size), Facts())])
-    reply = process.take()
-    if not reply.is_done:
-        raise ValueError(reply.text)
+    sizes = {"inbox": process.inbox.bytes.size, "outbox": process.outbox.bytes.size}
+    process.post([[(Request(Task.header, length=data.size, **sizes), Facts())]])
+    (reply,) = process.take()
+    if not isinstance(reply, Reply) or not reply.is_done:
+        raise ValueError(reply.text if isinstance(reply, Reply) else reply)
     try:
         return reply.facts.header(data)
     except IndexError:
@@ -287,48 +313,73 @@ class WantedPicture(NamedTuple):
 class DecodeRun:
     """Pictures that the decoder process of this thread decodes one after the other.
 
-    It works on the next one while this thread works on the last, and neither sleeps in between.
+    It works on the next group while this thread works on the last.
     """
 
     def __init__(self, pictures: Sequence[WantedPicture]) -> None:
+        self._left = deque(pictures)
+        self._lost: dict[int, str] = {}  # pictures that have ended a process, and how
+        self._known: dict[int, Array | str] = {}  # pixels, or what is wrong
+        self._last: Array | None = None  # keeps what the caller has been given
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have the pictures decoded that are left."""
         self._process = process = of_this_thread()
+        settled = {*self._lost, *self._known}
+        pictures = [p for p in self._left if p.sample not in settled]
         files = _offsets([p.header.data.size for p in pictures])
-        pixels = _offsets([p.nbytes for p in pictures])
+        pixels = _offsets([p.nbytes for p in pictures], PROGRESS_BYTES)
         process.inbox.reserve(files[-1])
         process.outbox.reserve(pixels[-1])
-        self._pictures = deque(zip(pictures, pixels, strict=False))
+        inbox, outbox = process.inbox.bytes, process.outbox.bytes.size
         requests = []
         for picture, begin, target in zip(pictures, files, pixels, strict=False):
             data = picture.header.data
-            process.inbox.bytes[begin : begin + data.size] = data
-            place = {"begin": begin, "length": data.size, "target": target}
-            requests.append((picture.request._replace(**place), Facts.of(picture.header)))
-        process.post(requests)
+            inbox[begin : begin + data.size] = data
+            request = picture.request._replace(
+                begin=begin, length=data.size, target=target, inbox=inbox.size, outbox=outbox
+            )
+            requests.append((request, Facts.of(picture.header)))
+        starts = range(0, len(pictures), _PICTURES_AT_ONCE)
+        process.post([requests[k : k + _PICTURES_AT_ONCE] for k in starts])
+        placed = [*zip(pictures, pixels, strict=False)]
+        self._groups = deque(placed[k : k + _PICTURES_AT_ONCE] for k in starts)
 
     @property
     def next(self) -> int | None:
         """The number of the next picture."""
-        return self._pictures[0][0].sample if self._pictures else None
+        return self._left[0].sample if self._left else None
 
     def take(self) -> tuple[int, Array]:
-        """Address and bytes of the next picture, valid until the run after this one begins.
+        """Address and bytes of the next picture, valid until the next one is taken.
 
         Raises a ValueError if it cannot be decoded.
         """
-        picture, target = self._pictures.popleft()
-        try:
-            reply = self._process.take()
-        except ValueError:
-            rest = [picture for picture, _ in self._pictures]
-            if rest:
-                self.__init__(rest)  # type: ignore[misc]
-            raise
-        if not reply.is_done:
-            raise ValueError(reply.text)
-        outbox = self._process.outbox
-        return outbox.address + target, outbox.bytes[target : target + picture.nbytes]
+        sample = self._left[0].sample
+        while sample not in self._known and sample not in self._lost:
+            self._receive()
+        self._left.popleft()
+        found = self._lost.get(sample) or self._known.pop(sample)
+        if isinstance(found, str):
+            raise ValueError(found)
+        self._last = found
+        return address_of(found), found
+
+    def _receive(self) -> None:
+        group, outbox = self._groups.popleft(), self._process.outbox.bytes
+        answers = self._process.take()
+        for (picture, target), answer in zip(group, answers, strict=True):
+            if isinstance(answer, str):
+                self._lost[picture.sample] = answer
+            elif answer is not None and answer.is_done:
+                self._known[picture.sample] = outbox[target : target + picture.nbytes]
+            elif answer is not None:
+                self._known[picture.sample] = answer.text
+        if any(not isinstance(answer, Reply) for answer in answers):
+            self._begin()  # by another process
 
 
-def _offsets(sizes: list[int]) -> list[int]:
+def _offsets(sizes: list[int], first: int = 0) -> list[int]:
     """Offsets of blocks that follow each other, aligned, and their end."""
-    return list(itertools.accumulate((-(-size // 64) * 64 for size in sizes), initial=0))
+    return list(itertools.accumulate((-(-size // 64) * 64 for size in sizes), initial=first))

@@ -7,13 +7,14 @@ only numbers and a text, and the process that asked checks them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from ....fusion.graph.shapes import Array
+from ....kernels.cpu.decode_loop.structures import PICTURE, Job
 from ..headers import COLOURS, NATIVE, Header
 
 CODECS = ("jpeg", "png", "bmp", "tiff", "webp", "jpeg2k", "pnm")
@@ -21,6 +22,54 @@ DTYPES = tuple(NATIVE.values())
 COLOUR_NAMES = tuple(COLOURS)
 MAX_TEXT = 1000
 NO_FILE = np.zeros(0, np.uint8)
+MOST_AT_ONCE = 16  # pictures of a group
+# The first bytes of the block of pixels tell how far the decoder process is.
+PROGRESS_BYTES = 4096
+_STATE_AT, _ROWS_AT = 64, 1024
+
+
+class Progress:
+    """How far a decoder process is with a group of pictures; both processes see it.
+
+    If the process dies, the other one learns here which picture it was working on, and which ones
+    are done although there was no reply.
+    """
+
+    def __init__(self, block: Array) -> None:
+        head = block[:PROGRESS_BYTES]
+        self._words = head[:_STATE_AT].view(np.int64)
+        self._claimed = head[_STATE_AT : _STATE_AT + 8].view(np.int64)  # `Job.next`
+        self._head = head
+        size = MOST_AT_ONCE * PICTURE.itemsize
+        self.rows = head[_ROWS_AT : _ROWS_AT + size].view(PICTURE)
+
+    @property
+    def state(self) -> Job:
+        """The state of the native loop."""
+        return Job.from_buffer(self._head[_STATE_AT:_ROWS_AT].data)
+
+    def begin(self, group: int, count: int) -> Array:
+        """A group begins, in the native loop; returns the rows of its pictures."""
+        self.rows[:] = 0
+        self._claimed[0] = 0
+        self._words[:2] = group, -1
+        return self.rows[:count]
+
+    def work_on(self, picture: int) -> None:
+        """The process works on this picture of the group, outside of the native loop."""
+        self._words[1] = picture
+
+    def finished(self, group: int, count: int) -> list[bool]:
+        """Which pictures of a group are done."""
+        if self._words[0] != group:
+            return [False] * count
+        return [bool(done) for done in self.rows["done"][:count]]
+
+    def culprit(self, group: int, count: int) -> int:
+        """The picture of a group that the process was working on when it died."""
+        found = int(self._words[1]) if self._words[0] == group else 0
+        found = int(self._claimed[0]) - 1 if found == -1 else found
+        return min(max(found, 0), count - 1)  # whatever a hostile process has written
 
 
 class Task(IntEnum):
@@ -86,17 +135,21 @@ class Reply(NamedTuple):
 
 _REQUEST = struct.Struct(f"<{len(Request._fields) + len(Facts._fields)}q")
 _REPLY = struct.Struct(f"<{1 + len(Facts._fields)}qH")  # the text follows
-REQUEST_SIZE, REPLY_SIZE = _REQUEST.size, _REPLY.size
+_COUNT = struct.Struct("<q")
 
 
-def packed_request(request: Request, facts: Facts) -> bytes:
-    return _REQUEST.pack(*request, *facts)
+def packed_group(requests: Sequence[tuple[Request, Facts]]) -> bytes:
+    """A message with the requests of a group, which are replied to together."""
+    packed = [_REQUEST.pack(*request, *facts) for request, facts in requests]
+    return b"".join([_COUNT.pack(len(packed)), *packed])
 
 
-def unpacked_request(data: bytes) -> tuple[Request, Facts]:
-    numbers = _REQUEST.unpack(data)
+def unpacked_group(read: Callable[[int], bytes]) -> list[tuple[Request, Facts]]:
+    """The next group; empty at the end. `read` gives this many bytes, or none at the end."""
+    head = read(_COUNT.size)
+    data = read(_COUNT.unpack(head)[0] * _REQUEST.size) if head else b""
     cut = len(Request._fields)
-    return Request(*numbers[:cut]), Facts(*numbers[cut:])
+    return [(Request(*n[:cut]), Facts(*n[cut:])) for n in _REQUEST.iter_unpack(data)]
 
 
 def packed_reply(reply: Reply) -> bytes:
@@ -104,8 +157,13 @@ def packed_reply(reply: Reply) -> bytes:
     return _REPLY.pack(reply.is_done, *reply.facts, len(text)) + text
 
 
-def unpacked_reply(head: bytes, text: Callable[[int], bytes]) -> Reply:
-    """A reply; `text` reads as many bytes as the head says."""
-    is_done, *numbers, length = _REPLY.unpack(head)
-    words = text(min(length, MAX_TEXT)).decode(errors="replace") if length else ""
-    return Reply(is_done == 1, Facts(*numbers), words)
+def unpacked_reply(data: bytes) -> tuple[Reply, int] | None:
+    """The reply that some bytes begin with, and its length; None if it is not complete yet."""
+    if len(data) < _REPLY.size:
+        return None
+    is_done, *numbers, length = _REPLY.unpack_from(data)
+    end = _REPLY.size + min(length, MAX_TEXT)
+    if len(data) < end:
+        return None
+    text = data[_REPLY.size : end].decode(errors="replace")
+    return Reply(is_done == 1, Facts(*numbers), text), end

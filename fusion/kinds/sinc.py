@@ -1,0 +1,88 @@
+"""Resampling of signals: windowed sincs along one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...kernels.ir import dtypes as dt
+from ...kernels.ir import expr as ex
+from ...kernels.ir.dtypes import DType
+from ...kernels.ir.expr import Expr
+from ...kernels.ir.sinc import BLOCK, SincSum, tap_count
+from ..graph.node import Node
+from ..graph.shapes import Array, Shapes
+from .base import DEAR, Kind, Reads, Terms, Work, make
+
+if TYPE_CHECKING:
+    from ...kernels.ir.spec import KernelSpec
+    from ..plan.lowering import Lowering
+    from ..run.binder import Binder
+
+_NUMBERS: Terms = ((None, 0, ()),)  # terms of an operand that the core reads as a flat list
+
+
+@dataclass(frozen=True)
+class Sinc(Kind):
+    """A signal at other positions, as float32; params = distance of results in samples, float64.
+
+    Inputs: the signal, and the table of weights (see `sinc_table`).
+    """
+
+    axis: int
+    lobes: int
+
+    has_core = True
+
+    def infer(self, inputs: Sequence[Node]) -> DType:
+        return dt.float32
+
+    def reads(self, i: int) -> Reads:
+        return Reads.SCATTERED if i == 0 else Reads.TABLE
+
+    def cost(self) -> int:
+        return DEAR
+
+    def check(self, node: Node) -> None:
+        super().check(node)
+        assert node.params.dtype == np.float64 and (node.params > 0).all(), f"{node}: distances"
+        assert node.inputs[1].dtype is dt.float32, f"{node}: table"
+
+    def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:
+        source, table = lowering.inputs[position]
+        own, where = list(terms), terms[self.axis]
+        own[self.axis] = (lowering.rank, 0, ())
+        value = yield source, tuple(own), None
+        slot = lowering.slot(table, _NUMBERS, None)
+        core = SincSum(ex.cast(value, dt.float32), (where[0],), 0, slot)
+        return lowering.claim(position, (where,), core, ("at", 0))
+
+    def bind(
+        self, binder: Binder, rows: Array, spec: KernelSpec, position: int, terms: Terms
+    ) -> None:
+        node, place = binder.nodes[position], spec.columns
+        step, at = binder.numbers(terms[0])
+        for name, number in (
+            ("step", step), ("at", at), ("samples", node.inputs[0].shapes.rows[:, self.axis]),
+            ("lobes", self.lobes), ("taps", tap_count(self.lobes)),
+            ("scale", node.params.view(np.int64)),
+            ("reach", np.ceil(BLOCK * node.params).astype(np.int64) + tap_count(self.lobes) + 4),
+        ):  # fmt: skip
+            rows[:, place[f"signal_{name}",]] = number
+
+    def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
+        n = node.inputs[0].shapes.rows[:, self.axis]
+        first = np.floor(low * node.params).astype(np.int64) - self.lobes - 1
+        last = np.ceil(high * node.params).astype(np.int64) + self.lobes + 1
+        return np.clip(first, 0, np.maximum(n - 1, 0)), np.clip(last, 0, np.maximum(n - 1, 0))
+
+
+def sinc(op: str, x: Node, axis: int, counts: Array, steps: Array, lobes: int, table: Node) -> Node:
+    """`x` resampled along an axis: `counts` results, `steps` samples apart."""
+    rows = np.array(np.broadcast_to(x.shapes.rows, (len(counts), x.rank)))
+    rows[:, axis] = counts
+    kind = Sinc(x.rank, axis, lobes)
+    return make(op, kind, (x, table), Shapes(rows), x.layout, x.batch, steps)

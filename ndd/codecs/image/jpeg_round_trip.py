@@ -1,0 +1,52 @@
+"""Compress pixels to JPEG and decode them again, with nvimgcodec's encoder and decoder."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from ...fusion.graph.shapes import Array
+from ...kernels.common import forks
+from .decode import _decoded, _decoder
+from .nvimgcodec import new_encoder, nvimgcodec
+
+MAX_EXTENT = 65500  # the limit of libjpeg
+
+
+class _LocalEncoder(threading.local):
+    """Encoder and parameters of one thread; threads that share an encoder wait for each other."""
+
+    def __init__(self) -> None:
+        self.encoder: Any = None
+        self.params: dict[int, Any] = {}
+
+    def encode(self, pixels: Array, quality: int) -> Any:
+        library = nvimgcodec()
+        if self.encoder is None:
+            self.encoder = new_encoder(library)
+        params = self.params.get(quality)
+        if params is None:
+            params = self.params[quality] = library.EncodeParams(
+                quality_type=library.QualityType.QUALITY,
+                quality_value=quality,
+                chroma_subsampling=library.ChromaSubsampling.CSS_420,
+            )
+        return self.encoder.encode(library.as_image(pixels), "jpeg", params=params)
+
+
+_own = _LocalEncoder()
+
+# The helper threads of an encoder do not survive a fork.
+forks.in_child(lambda: _own.__init__())  # type: ignore[misc]
+
+
+def round_trip(pixels: Array, quality: int, out: Array) -> None:
+    """Write what JPEG of this quality (1 to 100) leaves of RGB `pixels` [H, W, 3] into `out`."""
+    if not pixels.size:
+        return
+    stream = _own.encode(np.ascontiguousarray(pixels), quality)
+    if stream is None:
+        raise ValueError(f"an image of shape {pixels.shape} cannot be encoded as JPEG")
+    _decoded(_decoder(False), stream, nvimgcodec().as_image(out), "RGB")

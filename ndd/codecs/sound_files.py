@@ -1,0 +1,146 @@
+"""Sound files in memory → headers, and samples of the parts that are needed, through libsndfile.
+
+Nothing is allocated by what a header claims: a file whose header tells of far more samples than its
+size makes likely is decoded once, block by block, to count them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..fusion.graph.shapes import MAX_EXTENT, Array
+
+# Sounds that are compressed more than this are counted before their header is believed. FLAC and
+# Opus compress silence to less than a bit per sample, music to about two.
+PLAUSIBLE_SAMPLES_PER_BYTE = 64
+MAX_CHANNELS = 1024  # libsndfile's own limit
+_BLOCK = 1 << 16  # samples that are decoded at a time to count them
+
+
+class Sound(NamedTuple):
+    """The header of a sound file."""
+
+    frames: int  # samples of each channel
+    channels: int
+    rate: int
+
+
+def _soundfile() -> Any:
+    try:
+        import soundfile
+    except ImportError:
+        raise ImportError('soundfile is not installed: pip install "ndd-fusion[audio]"') from None
+    return soundfile
+
+
+def _opened(data: Array) -> Any:
+    """An open file."""
+    soundfile = _soundfile()
+    try:
+        return soundfile.SoundFile(io.BytesIO(data.tobytes()))
+    except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
+        reason = str(getattr(error, "error_string", error)).strip()
+        raise ValueError(f"{data.size} bytes are not a sound file: {reason}") from None
+
+
+def read_header(data: Array) -> Sound:
+    """The header of a file, with a number of frames that the file really has."""
+    with _opened(data) as file:
+        frames, channels, rate = file.frames, file.channels, file.samplerate
+        if not 0 < channels <= MAX_CHANNELS or rate <= 0 or not 0 <= frames <= MAX_EXTENT:
+            raise ValueError(
+                f"the header tells {frames} samples of {channels} channels at {rate} Hz"
+            )
+        if frames * channels > PLAUSIBLE_SAMPLES_PER_BYTE * data.size:
+            found = _counted(file, frames)
+            if found != frames:
+                raise ValueError(f"the header tells {frames} samples, the file has {found}")
+    return Sound(frames, channels, rate)
+
+
+def _counted(file: Any, most: int) -> int:
+    """How many frames can be decoded, at most `most`."""
+    block = np.empty((_BLOCK, file.channels), np.float32)
+    count = 0
+    while count < most:
+        got = len(_read_into(file, block))
+        count += got
+        if got < len(block):
+            break
+    return count
+
+
+class Sounds:
+    """The sounds of a batch; decodes parts of them, each in any thread."""
+
+    run_length = 1  # how many sounds a thread should take at once
+
+    def __init__(
+        self,
+        data: Sequence[Array],
+        headers: Sequence[Sound],
+        failed: Callable[[int, ValueError], None],
+        window: tuple[Array, Array] | None = None,
+    ) -> None:
+        self.data = data
+        self.headers = headers
+        self.failed = failed  # takes a sample that cannot be decoded, and why
+        self.window = window  # (first frame and channel, how many of each) of every sound
+
+    def prepare(self, begin: int, end: int) -> None:
+        """Tells which sounds a thread will decode next."""
+
+    def windowed(self, start: Array, size: Array) -> Sounds:
+        """The same sounds, restricted to a part of each."""
+        return Sounds(self.data, self.headers, self.failed, (start, size))
+
+    def held(self, sample: int, shape: tuple[int, ...], dtype: Any) -> None:
+        """Decoded samples never stay in memory of the decoder."""
+
+    def native(self, *_: Any) -> None:
+        """There is no native loop for sounds."""
+
+    def decode(self, sample: int, out: Array) -> None:
+        """Write the samples of a sound, or of the wanted part of it."""
+        try:
+            self._decode(sample, out)
+        except ValueError as error:
+            out[...] = 0
+            self.failed(sample, error)
+
+    def _decode(self, sample: int, out: Array) -> None:
+        if not out.size:
+            return
+        first, channel = 0, 0
+        if self.window is not None:
+            first, channel = self.window[0][sample].tolist()
+        channels = self.headers[sample].channels
+        with _opened(self.data[sample]) as file:
+            if first:
+                file.seek(first)
+            if out.shape[1] == channels:
+                got = len(_read_into(file, out))
+            else:
+                whole = np.empty((out.shape[0], channels), out.dtype)
+                got = len(_read_into(file, whole))
+                out[:got] = whole[:got, channel : channel + out.shape[1]]
+        if got < len(out):
+            frames = self.headers[sample].frames
+            raise ValueError(f"the sound ends after {first + got} of {frames} samples")
+
+
+def _read_into(file: Any, out: Array) -> Array:
+    soundfile = _soundfile()
+    try:
+        return file.read(out=out)  # type: ignore[no-any-return]
+    except (soundfile.LibsndfileError, RuntimeError) as error:
+        raise ValueError(f"the sound cannot be decoded: {error}") from None
+
+
+def decode_sample(sounds: Sounds, sample: int, out: Array) -> None:
+    """Decode one sound of a batch into memory (see `Decode`)."""
+    sounds.decode(sample, out)

@@ -1,0 +1,1 @@
+"""Sound: spectra, mel scales, levels."""

@@ -1,0 +1,301 @@
+"""Random windows of images that keep boxes: random_bbox_crop."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+
+from ...core import convert
+from ...core.schema import arg, data, geometry, op, static
+from ...fusion.graph.node import Node, source
+from ...fusion.graph.shapes import Array, Shapes
+from ...fusion.graph.storage import Held, Storage, address_of
+from ...kernels.common.memo import memoized
+from ...kernels.cpu.annotations import window_slots as at
+from ...kernels.cpu.helpers import function
+from ...kernels.ir import dtypes as dt
+from ...runtime.rng import Draw, draw_of
+from ..geometry.window import on_device
+from ..random.crop import RNG_DOC
+from .annotated import packed_on_host
+
+# Upstream never stops if no window satisfies the arguments. This many attempts take about 15 ms.
+_ENDLESS = 1 << 16
+_ENDS = {2: "xyXY", 3: "xyzXYZ"}
+_SIZES = {2: "xyWH", 3: "xyzWHD"}
+_EXTENTS = {2: "WH", 3: "WHD"}
+
+
+@op.graph(
+    sample="""rng = ndd.random.RNG(seed=1234)
+boxes = ndd.tensor([[0.1, 0.2, 0.5, 0.7], [0.6, 0.6, 0.9, 0.8]])
+start, shape, kept = ndd.random_bbox_crop(boxes, scaling=[0.5, 1.0], thresholds=[0.1], rng=rng)
+start.shape, shape.shape, kept.shape[1]
+=((2,), (2,), 4)""",
+    outputs=None,
+)
+def random_bbox_crop(
+    boxes=data("Boxes [n, 4], or [n, 6] of volumes: relative coordinates, float32."),
+    labels=arg(int, None, "Labels [n, …] of the boxes, removed with their boxes.", any_shape=True,
+               positional=True),
+    all_boxes_above_threshold=static(bool, True, "Whether all boxes must reach the threshold, or "
+                                     "only one of them."),
+    allow_no_crop=static(bool, True, "Whether the whole image is one of the choices, beside the "
+                         "thresholds; no effect with `crop_shape`."),
+    aspect_ratio=static("floats", (1.0, 1.0), "Range of width / height; in volumes one range for "
+                        "x/y, x/z and y/z, or three. In pixels if `input_shape` is given, else "
+                        "relative to the image's own ratio."),
+    bbox_layout=static(str, None, "Meaning of the coordinates: a permutation of xyXY or xyWH, in "
+                       "volumes of xyzXYZ or xyzWHD. xyXY or xyzXYZ if omitted."),
+    bbox_prune_threshold=static(float, None, "Keep boxes with at least this share of their area in "
+                                "the window; those with their centre in it if omitted."),
+    crop_shape=geometry(int, None, "Shape of the window in pixels.", vector=True),
+    input_shape=geometry(int, None, "Shape of the image in pixels.", vector=True),
+    ltrb=static(bool, None, "Old form of `bbox_layout`: xyXY if True, xyWH if False."),
+    num_attempts=static(int, 1, "Windows to try before another threshold is chosen."),
+    output_bbox_indices=static(bool, False, "Whether to return also the indices of the boxes that "
+                               "remain."),
+    quiet=static(bool, False, "Do not warn if no window was good enough."),
+    scaling=static("floats", (1.0, 1.0), "Range of the window's extents, relative to the image's."),
+    shape_layout=static(str, None, "Layout of `crop_shape` and `input_shape`; WH or WHD if "
+                        "omitted."),
+    threshold_type=static(("iou", "overlap"), "iou", "What thresholds mean: iou (intersection over "
+                          "union of box and window) or overlap (the share of the box that lies in "
+                          "the window)."),
+    thresholds=static("floats", (0.0,), "Least overlap of boxes and window; each sample chooses "
+                      "one of them at random."),
+    total_num_attempts=static(int, -1, "Windows to try in all before the best of them is taken; "
+                              "65536 if omitted."),
+    rng=static("RNG", None, RNG_DOC),
+):  # fmt: skip
+    """Draw a random window of an image that keeps its boxes, as SSD does.
+
+    Returns the start and the shape of the window, in the order x, y, z, for `slice`; then the boxes
+    that remain, relative to the window and clipped to it, their labels if given, and their indices
+    if asked for. A window that keeps none of the boxes is not good enough. Start and shape are
+    relative, or in pixels if `crop_shape` is given. How many boxes remain depends on their values,
+    so the call reads them at once.
+    """
+    x = boxes
+    dims = _dimensions(x)
+    columns, has_sizes = _columns(bbox_layout, ltrb, dims)
+    _check_ranges(scaling, aspect_ratio, thresholds, num_attempts, total_num_attempts)
+    if bbox_prune_threshold is not None and not 0 <= bbox_prune_threshold <= 1:
+        raise ValueError(f"`bbox_prune_threshold` must lie in [0, 1], got {bbox_prune_threshold:g}")
+    if labels is not None:
+        _check_labels(labels, x)
+    shapes = _shapes(crop_shape, input_shape, shape_layout, dims, x.count)
+    if crop_shape is not None and (scaling != (1.0, 1.0) or set(aspect_ratio) != {1.0}):
+        raise ValueError("`crop_shape` excludes `scaling` and `aspect_ratio`")
+    is_limited = total_num_attempts >= 0
+    job = np.zeros(at.JOB_SIZE, np.int64)
+    job[: at.KEY] = (
+        dims, len(thresholds) + (allow_no_crop and crop_shape is None), len(thresholds),
+        num_attempts, total_num_attempts if is_limited else _ENDLESS, threshold_type == "overlap",
+        all_boxes_above_threshold, bbox_prune_threshold is not None, crop_shape is not None,
+        has_sizes,
+    )  # fmt: skip
+    job[at.COLUMNS :] = columns
+    numbers = _numbers(scaling, aspect_ratio, bbox_prune_threshold, thresholds)
+    work = _Work(x, labels, shapes, dims)
+    work.run(job, numbers, draw_of(rng))
+    if not quiet:
+        _warn(work.rows)
+    return work.results(x.device, output_bbox_indices)
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+def _dimensions(x: Node) -> int:
+    if x.dtype is not dt.float32:
+        raise TypeError(f"boxes must be float32, got {x.dtype}")
+    widths = set(x.shapes.rows[:, 1].tolist()) if x.rank == 2 else set()
+    if widths not in ({4}, {6}):
+        raise ValueError(f"boxes must have the shape (n, 4) or (n, 6), got {x.shapes.tuples[0]}")
+    return int(widths.pop()) // 2
+
+
+@memoized(64)
+def _columns(layout: str | None, ltrb: bool | None, dims: int) -> tuple[tuple[int, ...], bool]:
+    """The columns of x, y, z and of the ends or sizes, and whether these are sizes."""
+    if layout is not None and ltrb is not None:
+        raise ValueError("`ltrb` and `bbox_layout` exclude each other")
+    ends, sizes = _ENDS[dims], _SIZES[dims]
+    if layout is None:
+        layout = sizes if ltrb is False else ends
+    for names in (ends, sizes):
+        if sorted(layout) == sorted(names):
+            found = [layout.index(c) for c in names]
+            lows, highs = found[:dims], found[dims:]
+            pad = [0] * (3 - dims)
+            return (*lows, *pad, *highs, *pad), names is sizes
+    raise ValueError(f"`bbox_layout` must be a permutation of {ends} or {sizes}, got {layout!r}")
+
+
+@memoized(64)
+def _check_ranges(
+    scaling: tuple[float, ...], aspect: tuple[float, ...], thresholds: tuple[float, ...],
+    attempts: int, total: int,
+) -> None:  # fmt: skip
+    if len(scaling) != 2:
+        raise ValueError(f"`scaling` must have 2 values (least, largest), got {len(scaling)}")
+    if len(aspect) not in (2, 6):
+        raise ValueError(f"`aspect_ratio` must have 2 or 6 values, got {len(aspect)}")
+    pairs = [("scaling", scaling[0], scaling[1])]
+    pairs += [("aspect_ratio", aspect[k], aspect[k + 1]) for k in range(0, len(aspect), 2)]
+    for name, low, high in pairs:
+        if not (np.isfinite([low, high]).all() and 0 <= low <= high):
+            raise ValueError(f"`{name}` must be a range of positive numbers, got {[low, high]}")
+    if scaling[1] == 0:
+        raise ValueError("`scaling` must be positive, got [0.0, 0.0]")
+    if not thresholds:
+        raise ValueError("`thresholds` is empty")
+    bad = [t for t in thresholds if not 0 <= t <= 1]
+    if bad:
+        raise ValueError(f"`thresholds` must lie in [0, 1], got {bad[0]:g}")
+    if attempts < 1:
+        raise ValueError(f"`num_attempts` must be positive, got {attempts}")
+    if total != -1 and total < 1:
+        raise ValueError(f"`total_num_attempts` must be positive, got {total}")
+
+
+def _check_labels(labels: Node, boxes: Node) -> None:
+    if labels.rank == 0:
+        raise ValueError("labels must have the shape (n, …), got a number")
+    wrong = np.flatnonzero(labels.shapes.rows[:, 0] != boxes.shapes.rows[:, 0])
+    if len(wrong):
+        s = int(wrong[0])
+        got = labels.shapes.rows[s % labels.count, 0]
+        raise ValueError(
+            f"there are {int(got)} labels and {int(boxes.shapes.rows[s, 0])} boxes in sample {s}"
+        )
+    inner = labels.shapes.rows[:, 1:]
+    if bool((inner != inner[:1]).any()):
+        raise ValueError("all samples must have labels of the same shape")
+
+
+def _shapes(
+    crop: Array | None, image: Array | None, layout: str | None, dims: int, count: int
+) -> tuple[Array, Array]:
+    """Shapes [count, 3] of image and window in pixels, in the order x, y, z; 1 if not given."""
+    names = _EXTENTS[dims]
+    if layout is not None and sorted(layout) != sorted(names):
+        raise ValueError(f"`shape_layout` must be a permutation of {names}, got {layout!r}")
+    if crop is not None and image is None:
+        raise ValueError("`crop_shape` needs `input_shape`")
+    order = [(layout or names).index(c) for c in names]
+    found = []
+    for name, values, least in (("input_shape", image, 1), ("crop_shape", crop, 1)):
+        rows = np.ones((count, 3), np.int64)
+        if values is not None:
+            if values.shape[1] != dims:
+                raise ValueError(f"`{name}` must have {dims} values, got {values.shape[1]}")
+            if not bool(((values >= least) & (values < 2**31)).all()):
+                s = int(np.flatnonzero(((values < least) | (values >= 2**31)).any(axis=1))[0])
+                raise ValueError(
+                    f"`{name}` must be positive, got {tuple(values[s].tolist())} in sample {s}"
+                )
+            rows[:, :dims] = values[:, order]
+        found.append(rows)
+    return found[0], found[1]
+
+
+@memoized(64)
+def _numbers(
+    scaling: tuple[float, ...], aspect: tuple[float, ...], prune: float | None,
+    thresholds: tuple[float, ...],
+) -> Array:  # fmt: skip
+    ranges = aspect if len(aspect) == 6 else aspect * 3
+    return np.array([*scaling, *ranges, prune or 0.0, *thresholds], np.float64)
+
+
+# -- the search ----------------------------------------------------------------------------------
+
+
+class _Work:
+    """Tables and memory of one call: `run` fills the memory, `results` makes nodes of it."""
+
+    def __init__(
+        self, boxes: Node, labels: Node | None, shapes: tuple[Array, Array], dims: int
+    ) -> None:
+        self.boxes, self.labels = boxes, labels
+        counts = boxes.shapes.rows[:, 0]
+        total, samples = int(counts.sum()), len(counts)
+        self.first = counts.cumsum() - counts  # where each sample's boxes begin
+        self.starts = np.empty((samples, dims), np.float32)
+        self.shapes = np.empty((samples, dims), np.float32)
+        self.corners = np.empty((total, 6), np.float32)
+        self.kept = np.empty((total, 2 * dims), np.float32)
+        self.indices = np.empty(total, np.int32)
+        self.chosen: Array | None = None
+        rows = self.rows = np.zeros((samples, at.ROW_SIZE), np.int64)
+        self.sources = [packed_on_host(boxes)]
+        rows[:, at.BOXES], rows[:, at.COUNT] = self.sources[0].stored.addresses, counts
+        self.label_bytes = 0
+        if labels is not None:
+            self.sources.append(packed_on_host(labels))
+            inner = labels.shapes.tuples[0][1:]
+            self.chosen = np.empty((total, *inner), labels.dtype.np)
+            self.label_bytes = math.prod(inner) * labels.dtype.bytes
+            rows[:, at.LABELS] = self.sources[1].stored.addresses
+            rows[:, at.OUT_LABELS] = address_of(self.chosen) + self.first * self.label_bytes
+        rows[:, at.OUT_BOXES] = address_of(self.kept) + self.first * (8 * dims)
+        rows[:, at.OUT_INDICES] = address_of(self.indices) + self.first * 4
+        rows[:, at.CORNERS] = address_of(self.corners) + self.first * 24
+        for slot, memory in ((at.OUT_START, self.starts), (at.OUT_SHAPE, self.shapes)):
+            rows[:, slot] = address_of(memory) + np.arange(samples) * (4 * dims)
+        rows[:, at.INPUT_SHAPE : at.CROP_SHAPE] = shapes[0]
+        rows[:, at.CROP_SHAPE : at.KEPT] = shapes[1]
+
+    def run(self, job: Array, numbers: Array, draw: Draw) -> None:
+        job[at.KEY : at.NUMBERS] = (*draw.key, *draw.lane)
+        job[at.NUMBERS], job[at.ROWS] = address_of(numbers), address_of(self.rows)
+        job[at.LABEL_BYTES] = self.label_bytes
+        function("find_windows")(address_of(job), 0, len(self.rows))
+        outside = np.flatnonzero(self.rows[:, at.OUTCOME] == at.OUTSIDE)
+        if len(outside):
+            s = int(outside[0])
+            k = int(self.rows[s, at.KEPT])
+            box = convert.arrays_of(self.sources[0])[s][k]
+            raise ValueError(
+                f"boxes must lie between 0 and 1, got {box.tolist()} (box {k} of sample {s})"
+            )
+
+    def results(self, device: int | None, with_indices: bool) -> list[Node]:
+        batch = self.boxes.batch
+        found = [convert.rows_node(rows, dt.float32, batch) for rows in (self.starts, self.shapes)]
+        found.append(self._ragged(self.kept, dt.float32))
+        if self.labels is not None and self.chosen is not None:
+            found.append(self._ragged(self.chosen, self.labels.dtype))
+        if with_indices:
+            found.append(self._ragged(self.indices, dt.int32))
+        return [on_device(node, device) for node in found]
+
+    def _ragged(self, memory: Array, dtype: dt.DType) -> Node:
+        """The boxes that remain in each sample, over the memory of all boxes."""
+        kept = self.rows[:, at.KEPT]
+        rows = np.empty((len(kept), memory.ndim), np.int64)
+        rows[:, 0], rows[:, 1:] = kept, memory.shape[1:]
+        shapes, stride = Shapes(rows), memory.itemsize * math.prod(memory.shape[1:])
+        addresses = address_of(memory) + self.first * stride
+        storage = Storage(addresses, Held([memory]), None, len(kept) == 1)
+        return source(storage, shapes, dtype, None, self.boxes.batch)
+
+
+def _warn(rows: Array) -> None:
+    """Warn of samples without a good window."""
+    poor = np.flatnonzero(rows[:, at.OUTCOME] != at.FOUND)
+    if len(poor):
+        s = int(poor[0])
+        what = "the best one is" if rows[s, at.OUTCOME] == at.BEST else "the whole image is"
+        from ...core.errors import user_site
+
+        site = user_site()
+        warnings.warn_explicit(
+            f"random_bbox_crop: no window of sample {s} was good enough, {what} used; give more "
+            "`total_num_attempts` or `quiet=True`",
+            UserWarning, site.file, site.line,
+        )  # fmt: skip

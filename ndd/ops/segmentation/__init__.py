@@ -1,0 +1,1 @@
+"""Ops on label maps, masks and polygons."""

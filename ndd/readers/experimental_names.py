@@ -1,0 +1,12 @@
+"""Readers that upstream has under the name `experimental.readers`.
+
+>>> import ndd
+>>> ndd.experimental.readers.Fits.__name__
+'Fits'
+"""
+
+from __future__ import annotations
+
+from .fits import Fits
+
+__all__ = ["Fits"]

@@ -1,0 +1,220 @@
+"""Files that hold many records: parts of files enter, their bytes in pooled memory leave."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ...fusion.graph.shapes import Array
+from ...kernels.common import forks
+from ...kernels.common.buffers import POOL
+from ..contents import ALIGNMENT, Contents, Place, open_regular, read_files
+
+if TYPE_CHECKING:
+    from .remote import RemoteOptions
+
+# Files that a reader keeps open. Processes may often open only 1024.
+_OPEN = 64
+# No container that we read at once (an index, a list) is larger than this by honest means.
+_MAX_WHOLE_BYTES = 16 << 30
+
+
+class ByteFile(Protocol):
+    """An open file. Several threads read from it at once."""
+
+    size: int
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill the view from an offset on; returns fewer bytes only at the end of the file."""
+        ...
+
+
+class LocalFile:
+    """A file of the operating system, closed when nobody uses it any more."""
+
+    def __init__(self, path: bytes) -> None:
+        self._descriptor = -1
+        opened: list[int] = []
+        try:
+            self._descriptor, self.size = open_regular(path, opened)
+        except BaseException:
+            for descriptor in opened:
+                os.close(descriptor)
+            raise
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        done = 0
+        while done < len(view):
+            count = os.preadv(self._descriptor, [view[done:]], offset + done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_descriptor", -1) >= 0:
+            os.close(self._descriptor)
+
+
+def is_url(path: str) -> bool:
+    """Whether a path names something that is not a plain file (``s3://bucket/key``)."""
+    scheme, colon, _ = path.partition("://")
+    return bool(colon) and scheme.replace("+", "").replace("::", "").replace("-", "").isalnum()
+
+
+def open_bytes(path: str, remote: RemoteOptions | None = None) -> ByteFile:
+    """Open a path or a URL."""
+    if is_url(path):
+        from .remote import RemoteFile
+
+        return RemoteFile(path, remote)
+    return LocalFile(os.fsencode(path))
+
+
+def read_whole(path: str, remote: RemoteOptions | None = None) -> bytes:
+    """All bytes of a path or a URL, for lists and indexes."""
+    file = open_bytes(path, remote)
+    if file.size > _MAX_WHOLE_BYTES:
+        raise ValueError(f"{path!r} has {file.size} bytes, too many for a list or an index")
+    found = bytearray(file.size)
+    count = file.read_into(memoryview(found), 0)
+    return bytes(found[:count])
+
+
+def read_anywhere(
+    paths: Sequence[bytes], read_ahead: bool, remote: RemoteOptions | None = None
+) -> Contents:
+    """All bytes of each file, which may be a URL, or the error if it cannot be read."""
+    urls = {
+        k: os.fsdecode(p) for k, p in enumerate(paths) if b"://" in p and is_url(os.fsdecode(p))
+    }
+    if not urls:
+        return read_files(paths, read_ahead)
+    from .remote import RemoteOptions, read_whole_files
+
+    found: list[Any] = list(read_whole_files(list(urls.values()), remote or RemoteOptions()))
+    for k, data in enumerate(found):
+        if not isinstance(data, Exception):
+            block: Array = np.asarray(POOL.take(len(data)))
+            memoryview(block.data)[: len(data)] = data
+            found[k] = Place(block, 0, len(data))
+    others = [p for k, p in enumerate(paths) if k not in urls]
+    local = iter(read_files(others, read_ahead).places)
+    remote_ones = iter(found)
+    return Contents([next(remote_ones if k in urls else local) for k in range(len(paths))])
+
+
+class ByteFiles:
+    """The files of a data set, by number. A few of them stay open."""
+
+    def __init__(self, paths: Sequence[str], remote: RemoteOptions | None = None) -> None:
+        self.paths, self.remote = list(paths), remote
+        self._has_urls = any(map(is_url, self.paths))
+        self._open: OrderedDict[int, ByteFile] = OrderedDict()
+        self._lock = forks.lock()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, number: int) -> ByteFile:
+        with self._lock:
+            found = self._open.get(number)
+            if found is not None:
+                self._open.move_to_end(number)
+                return found
+        made = open_bytes(self.paths[number], self.remote)
+        with self._lock:
+            self._open[number] = made
+            while len(self._open) > _OPEN:
+                self._open.popitem(last=False)
+        return made
+
+    def read(self, number: int, offset: int, length: int) -> Array:
+        """One part of a file."""
+        (found,) = self.read_parts([number], [offset], [length])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def read_parts(
+        self, numbers: Sequence[int], offsets: Sequence[int], lengths: Sequence[int]
+    ) -> Contents:
+        """Parts of files, in one block of memory, or the error for each that cannot be read."""
+        try:
+            return Contents(self._read_together(numbers, offsets, lengths))
+        except MemoryError as error:  # read them one by one to find the part that is too large
+            if len(numbers) == 1:
+                return Contents([error])
+            rows = zip(numbers, offsets, lengths, strict=True)
+            return Contents([self._alone(*row) for row in rows])
+
+    def _alone(self, number: int, offset: int, length: int) -> Place | Exception:
+        try:
+            return self._read_together([number], [offset], [length])[0]
+        except MemoryError as error:
+            return error
+
+    def _read_together(
+        self, numbers: Sequence[int], offsets: Sequence[int], lengths: Sequence[int]
+    ) -> list[Place | Exception]:
+        found: list[Any] = []
+        end = 0
+        for number, offset, length in zip(numbers, offsets, lengths, strict=True):
+            try:
+                file = self[number]
+                # Checked before memory is allocated: an index may be wrong or hostile.
+                if offset < 0 or length < 0 or offset + length > file.size:
+                    raise self._outside(number, offset, length, file.size)
+            except (OSError, ValueError, ImportError) as error:
+                found.append(error)
+                continue
+            found.append((file, number, offset, end, end + length))
+            end += -(-length // ALIGNMENT) * ALIGNMENT
+        whole: Array = np.asarray(POOL.take(end))
+        view = memoryview(whole.data)
+        if self._has_urls:
+            self._fill_remote(whole, view, found)
+        for k, part in enumerate(found):
+            if isinstance(part, tuple) and not isinstance(part, Place):
+                found[k] = self._filled(whole, view, *part)
+        return found
+
+    def _fill_remote(self, whole: Array, view: memoryview, found: list[Any]) -> None:
+        """Read the parts of remote files, all at once."""
+        from .remote import RemoteFile, read_together
+
+        chosen = [
+            k for k, p in enumerate(found) if isinstance(p, tuple) and isinstance(p[0], RemoteFile)
+        ]
+        parts = [
+            (found[k][0], found[k][2], found[k][2] + found[k][4] - found[k][3]) for k in chosen
+        ]
+        for k, data in zip(chosen, read_together(parts), strict=True):
+            begin, end = found[k][3:]
+            if isinstance(data, Exception):
+                found[k] = data
+            else:
+                view[begin:end] = data
+                found[k] = Place(whole, begin, end)
+
+    def _filled(
+        self, whole: Array, view: memoryview,
+        file: ByteFile, number: int, offset: int, begin: int, end: int,
+    ) -> Place | Exception:  # fmt: skip
+        try:
+            count = file.read_into(view[begin:end], offset)
+        except (OSError, ValueError) as error:
+            return error
+        if count != end - begin:  # the file has become shorter meanwhile
+            return self._outside(number, offset, end - begin, offset + count)
+        return Place(whole, begin, end)
+
+    def _outside(self, number: int, offset: int, length: int, size: int) -> ValueError:
+        return ValueError(
+            f"{self.paths[number]!r} has {size} bytes, but {length} bytes at offset {offset} are "
+            f"wanted"
+        )

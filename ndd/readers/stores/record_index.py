@@ -1,0 +1,82 @@
+"""The index of a record store: files with (offset, length) of each record, in columns."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...fusion.graph.shapes import Array
+from .byte_files import ByteFiles
+from .columns import Columns
+
+if TYPE_CHECKING:
+    from .remote import RemoteOptions
+
+
+class RecordIndex:
+    """Where the records of several files are: 8 bytes for each offset and each length.
+
+    Records are listed file by file, so the number of the file follows from the record's number.
+    A record may have several parts, each with its own offset and length.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], parts: int = 1, remote: RemoteOptions | None = None
+    ) -> None:
+        self.files = ByteFiles(paths, remote)
+        self._parts = parts
+        self._columns = Columns(2 * parts)
+        self._starts = [0]
+        self.starts: Array = np.zeros(1, np.int64)
+
+    def add(self, rows: Array | None) -> None:
+        """Append a file's records: rows of offset, length (, offset, length …)."""
+        if rows is not None:
+            self._columns.chunk(rows)
+        self._starts.append(len(self._columns))
+
+    def finish(self) -> RecordIndex:
+        """No more records will come; returns itself."""
+        columns = self._columns.finish()
+        self._offsets, self._lengths = columns[0::2], columns[1::2]
+        self.starts = np.array(self._starts, np.int64)
+        check = zlib.crc32("\n".join(self.files.paths).encode("utf-8", "surrogateescape"))
+        for column in columns:
+            check = zlib.crc32(column.data, check)
+        self._checksum = check
+        return self
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def file(self, record: int) -> int:
+        """The number of a record's file."""
+        return int(np.searchsorted(self.starts, record, "right")) - 1
+
+    def place(self, record: int, part: int = 0) -> tuple[int, int, int]:
+        """File number, offset and length of a record."""
+        at = self._offsets[part][record], self._lengths[part][record]
+        return self.file(record), int(at[0]), int(at[1])
+
+    def places(
+        self, records: Sequence[int], part: int = 0
+    ) -> tuple[list[int], list[int], list[int]]:
+        """File numbers, offsets and lengths of many records."""
+        chosen = np.asarray(records, np.int64)
+        files = np.searchsorted(self.starts, chosen, "right") - 1
+        return (
+            files.tolist(),
+            self._offsets[part][chosen].tolist(),
+            self._lengths[part][chosen].tolist(),
+        )
+
+    def path(self, record: int) -> str:
+        """The path of a record's file."""
+        return self.files.paths[self.file(record)]
+
+    def fingerprint(self) -> str:
+        """A checksum of all paths and places, as text."""
+        return f"{self._checksum:08x}"

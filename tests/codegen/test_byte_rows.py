@@ -1,0 +1,70 @@
+"""Rows of bytes looked up in tables: the native function, and the kernels that call it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+from numba.core import types
+
+import ndd
+from ndd.kernels.cpu.native import byte_tables
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_both_ways_to_look_up_give_the_entries(
+    channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole vectors and single bytes: all lengths around the size of a block, and all bytes."""
+    signature = types.void(*[types.int64] * 6)
+    ways = {"as this CPU does": njit(signature)(byte_tables.look_up_bytes(channels))}
+    monkeypatch.setattr(byte_tables, "HAS_VBMI", False)
+    ways["byte by byte"] = njit(signature)(byte_tables.look_up_bytes(channels))
+    rng = np.random.default_rng(3)
+    tables = [rng.permutation(256).astype(np.uint8) for _ in range(3)]
+    addresses = [t.ctypes.data for t in tables]
+    for pixels in (0, 1, 2, 63, 64, 65, 127, 128, 129, 400):
+        source = rng.integers(0, 256, (pixels, channels), dtype=np.uint8)
+        source.reshape(-1)[:256] = np.arange(256)[: source.size]
+        wanted = np.stack([tables[c][source[:, c]] for c in range(channels)], axis=1)
+        for name, run in ways.items():
+            target = np.full((pixels + 2, channels), 77, np.uint8)
+            run(source.ctypes.data, target[1:].ctypes.data, pixels, *addresses)
+            assert (target[1:-1] == wanted).all(), (name, pixels)
+            assert (target[[0, -1]] == 77).all(), f"{name}: wrote beyond {pixels} pixels"
+
+
+def test_kernels_look_up_whole_rows() -> None:
+    """Of plain, mirrored, cropped and tabulated images; results equal NumPy's."""
+    rng = np.random.default_rng(4)
+    image = rng.integers(0, 256, (70, 90, 3), dtype=np.uint8)
+    calls = {}
+    for channels in (3, 1):
+        x = ndd.tensor(np.ascontiguousarray(image[..., :channels]), layout="HWC")
+        plain = ndd.equalize(x)
+        wanted = np.asarray(plain)
+        with ndd.EvalMode.deferred:
+            programs = (
+                ("equalize", ndd.equalize(x), wanted),
+                ("flip", ndd.flip(ndd.equalize(x), horizontal=1), wanted[:, ::-1]),
+                ("slice", ndd.equalize(x)[3:60, 5:80], wanted[3:60, 5:80]),
+            )
+            for name, y, expected in programs:
+                calls[name, channels] = f"look_up_bytes_{channels}(" in _last_source(y)
+                assert (np.asarray(y) == expected).all(), name
+    assert all(calls.values()), calls
+
+
+def test_tabulated_chains_look_up_whole_rows() -> None:
+    def chain(x: ndd.Tensor) -> ndd.Tensor:
+        wave = ndd.math.sqrt(ndd.math.sin(x * 0.02) + 2.0) * 50.0
+        return ndd.cast(wave + ndd.math.exp(x * 0.01), dtype=ndd.uint8)
+
+    values = np.arange(256, dtype=np.uint8)
+    many, few = (chain(ndd.tensor(values.repeat(n))) for n in (9, 1))  # few are not tabulated
+    assert "look_up_bytes_1(" in _last_source(many)
+    assert (np.asarray(many).reshape(256, 9) == np.asarray(few)[:, None]).all()
+
+
+def _last_source(x: ndd.Tensor) -> str:
+    return ndd.explain(x).groups[-1].code

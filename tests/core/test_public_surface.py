@@ -1,0 +1,192 @@
+"""The public names of upstream's dynamic mode, its classes, their members and all signatures, beside ours."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+from functools import reduce
+
+import nvidia.dali.experimental.dynamic as dali
+import pytest
+
+import docs.names as docs_names
+import ndd
+
+UPSTREAM = "nvidia.dali.experimental.dynamic"
+# Names that we do not have yet, with the reason. A name that exists must not be here.
+SOUND = "sound comes with the audio ops"
+VIDEO = "video comes with its own decoders and readers"
+READERS = "readers of other data sets come one by one"
+ELSEWHERE = "is being written"
+MISSING = {
+    **dict.fromkeys(
+        ["audio_resample", "mel_filter_bank", "mfcc", "nonsilent_region", "power_spectrum",
+         "preemphasis_filter", "spectrogram", "to_decibels", "decoders.audio", "readers.NemoAsr"],
+        SOUND,
+    ),
+    **dict.fromkeys(
+        ["decoders.video", "readers.Video", "readers.VideoResize", "experimental.readers.Video"], VIDEO
+    ),
+    **dict.fromkeys(
+        ["readers.COCO", "readers.Caffe", "readers.Caffe2", "readers.MXNet", "readers.Numpy",
+         "readers.TFRecord", "readers.Webdataset", "experimental.readers.Fits"],
+        READERS,
+    ),
+    **dict.fromkeys(
+        ["box_encoder", "dump_image", "jpeg_compression_distortion", "optical_flow", "random_bbox_crop",
+         "sequence_rearrange", "decoders.inflate", "segmentation.random_mask_pixel",
+         "segmentation.random_object_bbox", "segmentation.select_masks"],
+        ELSEWHERE,
+    ),
+}  # fmt: skip
+# What upstream's modules import for themselves.
+IMPORTED = {
+    "DeviceLike", "NoReturn", "TypeAlias", "Union", "local", "torch",
+    "checkpoint.annotations", "checkpoint.Any", "checkpoint.NamedTuple", "checkpoint.Optional",
+}  # fmt: skip
+# Modules of upstream that we do not have.
+NO_MODULES = {
+    "pytorch": "torch's data loader nodes",
+    "experimental.readers": "",
+    "segmentation": "",
+}
+CLASSES = (
+    "Tensor", "Batch", "DType", "Device", "EvalContext", "EvalMode", "ExternalSource", "Stream",
+    "ThreadPool", "random.RNG", "checkpoint.Checkpoint", "readers.File",
+)  # fmt: skip
+# Members that are no part of the interface.
+PRIVATE = {"__final__"}
+
+
+def public_names(module, prefix=""):
+    """Dotted names of all public objects in upstream's modules."""
+    for name in sorted(n for n in vars(module) if not n.startswith("_")):
+        value = getattr(module, name)
+        if not isinstance(value, types.ModuleType):
+            yield prefix + name
+        elif value.__name__ == f"{module.__name__}.{name}":
+            yield from public_names(value, f"{prefix}{name}.")
+
+
+def find(root, name):
+    return reduce(getattr, name.split("."), root)
+
+
+def has(name):
+    try:
+        find(ndd, name)
+    except AttributeError:
+        return False
+    return True
+
+
+NAMES = [n for n in public_names(dali) if n not in IMPORTED and not n.startswith("pytorch.")]
+
+
+def test_all_names_are_here_or_listed_as_missing():
+    absent = [n for n in NAMES if not has(n)]
+    assert sorted(absent) == sorted(MISSING), (
+        "MISSING must list exactly the names that are not here"
+    )
+    assert all(MISSING.values())
+    assert len(NAMES) - len(absent) > 175
+
+
+def test_the_migration_page_lists_these_names():
+    assert sorted(docs_names.upstream_names()) == sorted(NAMES)
+
+
+def test_modules():
+    for name in sorted({n.rpartition(".")[0] for n in NAMES} - {""}):
+        if name not in NO_MODULES:
+            module = importlib.import_module(f"ndd.{name}")
+            assert module is find(ndd, name)
+            assert importlib.import_module(f"{UPSTREAM}.{name}") is not None
+    for name in NO_MODULES:
+        assert all(n in MISSING for n in NAMES if n.startswith(f"{name}."))
+
+
+def parameters(function):
+    found = inspect.signature(function).parameters.values()
+    return [p for p in found if not p.name.startswith("_")]
+
+
+def compare_signatures(ours, theirs, about):
+    """Every upstream call works here: the same keywords, the same positions."""
+    mine = {p.name: p for p in parameters(ours)}
+    takes_many = any(p.kind is p.VAR_POSITIONAL for p in mine.values())
+    positional = [
+        p for p in mine.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    for i, p in enumerate(parameters(theirs)):
+        if p.kind is p.POSITIONAL_ONLY:
+            assert takes_many or i < len(positional), f"{about}: no input {i}"
+        elif p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            assert p.name in mine, f"{about}: no argument {p.name}"
+            if p.kind is p.POSITIONAL_OR_KEYWORD and not takes_many:
+                assert positional[i].name == p.name, f"{about}: {p.name} is not at position {i}"
+            needed = mine[p.name].default is p.empty
+            assert not needed or p.default is p.empty, f"{about}: {p.name} became required"
+
+
+FUNCTIONS = [n for n in NAMES if n not in MISSING and callable(find(dali, n))
+             and not isinstance(find(dali, n), (type, dali.DType))]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_take_the_same_arguments(name):
+    ours, theirs = find(ndd, name), find(dali, name)
+    try:
+        compare_signatures(ours, theirs, name)
+    except AssertionError as error:
+        if "became required" not in str(error):
+            raise
+        argument = str(error).split(": ")[1].split()[0]
+        # Upstream writes `=None` for arguments that it needs; calling without one fails there, too.
+        with (
+            pytest.raises(Exception, match=rf"(?i){argument}|required|argument"),
+            dali.EvalMode.sync_cpu,
+        ):
+            theirs(dali.zeros(shape=[2, 2, 3], dtype=dali.uint8, layout="HWC")).evaluate()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_have_the_same_members(name):
+    ours, theirs = find(ndd, name), find(dali, name)
+    for member in dir(theirs):
+        is_special = member.startswith("__") and member.endswith("__")
+        if member in PRIVATE or (member.startswith("_") and not is_special):
+            continue
+        assert hasattr(ours, member), f"{name}.{member} is missing"
+        mine, other = (inspect.getattr_static(c, member) for c in (ours, theirs))
+        assert isinstance(mine, property) == isinstance(other, property) or not callable(mine), (
+            member
+        )
+        if not member.startswith("_") or member == "__init__":
+            try:
+                inspect.signature(getattr(theirs, member))
+            except (TypeError, ValueError):
+                continue
+            compare_signatures(getattr(ours, member), getattr(theirs, member), f"{name}.{member}")
+
+
+def test_element_types_have_the_same_facts():
+    for name in NAMES:
+        theirs = find(dali, name)
+        if isinstance(theirs, dali.DType):
+            ours = find(ndd, name)
+            for fact in ("bits", "bytes", "name", "exponent_bits", "significand_bits"):
+                assert getattr(ours, fact) == getattr(theirs, fact), (name, fact)
+            assert (str(ours), repr(ours), ours.kind.name) == (
+                str(theirs),
+                repr(theirs),
+                theirs.kind.name,
+            )
+            assert ours.type_id == theirs.type_id and hash(ours) == hash(ndd.dtype(name))
+
+
+def test_eval_modes_compare_alike():
+    assert [m.name for m in ndd.EvalMode] == [m.name for m in dali.EvalMode]
+    assert list(ndd.EvalMode.__members__) == list(dali.EvalMode.__members__)
+    assert [m.value for m in ndd.EvalMode] == [m.value for m in dali.EvalMode]
