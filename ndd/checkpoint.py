@@ -235,11 +235,6 @@ class Checkpoint:
         """
         text = self.serialize()
         pattern = _Pattern(filename)
-        if not pattern.has_number and pattern.numbered(0).exists():
-            raise FileExistsError(
-                f"Checkpoint: {str(filename)!r} exists; delete it first, or put {{seq}} into the "
-                f"name, which becomes the next free number"
-            )
         target = pattern.numbered(max(pattern.existing(), default=-1) + 1)
         _write_atomically(target, text)
         return str(target)
@@ -377,9 +372,14 @@ class _Pattern:
 
 def _write_atomically(target: Path, text: str) -> None:
     try:
-        target = followed(target)  # a link stays, and its file is replaced
-        target.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(target, text.encode(), 0o666 & ~_umask(), durable=True)
+        file = followed(target)  # a link stays, and the file that it names is made
+        if file.is_file():
+            raise FileExistsError(
+                f"Checkpoint: {str(target)!r} exists; delete it first, or put {{seq}} into the "
+                f"name, which becomes the next free number"
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, text.encode(), 0o666 & ~_umask(), durable=True)
     except NotRegularFileError as error:
         raise OSError(f"Checkpoint: cannot save: {error}") from None
 

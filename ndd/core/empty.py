@@ -30,6 +30,8 @@ from .schema import OpDef
 Build = Callable[[Sequence[Any], Sequence[Any]], Any]
 # The axes that samples of a batch that was made from an empty list may have, if an op does not say.
 AXES: tuple[int | str, ...] = (0, 1, 2, 3, 4, 5, 6, "HWC", "FHWC")
+# The same, where inputs have different numbers of axes.
+MIXED_AXES = (1, 2, 3, 0)
 # Extents of stand-ins for inputs: of all axes, and of the last one (or of the channels). An image
 # comes first, so that errors speak of something plausible; the last is larger than any window.
 EXTENTS = tuple(itertools.product((4, 1, 2, 3, 1 << 14), (3, 1, 2, 4)))
@@ -82,6 +84,10 @@ def _stand_ins(
         for array in (*map(_extents, EXTENTS), *_files()):
             data = [_filled(_with_axes(v, known), array) for v in inputs]
             yield data, [*given, size, device]
+    if len(axes) > 1:  # inputs with different numbers of axes; no sample could fit them all
+        for ranks in itertools.product(MIXED_AXES, repeat=len(inputs)):
+            data = [_with_axes(v, rank) for v, rank in zip(inputs, ranks, strict=True)]
+            yield data, [*others, batch_size, device]
 
 
 def _empty_node(value: Any) -> Node | None:
@@ -133,7 +139,9 @@ def _files() -> tuple[Fill, ...]:
     ):
         sum_ = zlib.crc32(name + content)
         png += struct.pack(">I", len(content)) + name + content + struct.pack(">I", sum_)
-    files = [np.frombuffer(b, np.uint8) for b in (array.getvalue(), png)]
+    sound = struct.pack("<4sI4s4sI2H2I2H4sI", b"RIFF", 38, b"WAVE", b"fmt ", 16, 1, 1,
+                        8000, 16000, 2, 16, b"data", 2) + bytes(2)  # fmt: skip
+    files = [np.frombuffer(b, np.uint8) for b in (array.getvalue(), png, sound)]
     return tuple(lambda node, file=file: file if node.rank == 1 else None for file in files)
 
 

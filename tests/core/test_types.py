@@ -376,7 +376,7 @@ def test_broadcast_repeats_one_sample():
     assert ndd.Batch.broadcast(np.uint8(3), 2, dtype=ndd.float32).dtype is ndd.float32
     assert values(b + 1) == [[2, 3]] * 3
     for wrong, error, text in [
-        ((ndd.batch([1]), 2), TypeError, "Batch"), (([1], 0), ValueError, "must be positive"),
+        ((ndd.batch([1]), 2), TypeError, "Batch"), (([1], -1), ValueError, "must not be negative"),
     ]:  # fmt: skip
         with pytest.raises(error, match=text):
             ndd.Batch.broadcast(*wrong)

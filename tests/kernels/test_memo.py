@@ -267,6 +267,7 @@ REGISTRIES = {
     ("ndd/core/handle.py", "_waiting.handles"): "weak ones on pending values; swept",
     ("ndd/core/schema.py", "OPS"): "the definitions of all ops",
     ("ndd/loop/ahead.py", "_Thread.idle"): "threads that wait for work",
+    ("ndd/ops/audio/audio_decoder.py", "errors"): "the user's list of bad files, each once",
     ("ndd/ops/images/image_decoders.py", "errors"): "the user's list of bad files, each once",
     ("ndd/runtime/context.py", "_default_streams"): "the user's choice for each GPU",
     ("ndd/runtime/context.py", "_local.streams.chosen"): "a thread's choice for each GPU",
@@ -282,6 +283,8 @@ IDENTITIES = {
     ("kernels/gpu/runtime.py", "constant"): "the entry has the array",
     ("ndd/cli/explain.py", "recorded"): "the entry has the report, and that has the plan",
     ("ndd/readers/contents.py", "storage"): "a dictionary of the call",
+    ("ndd/readers/stores/remote.py", "_asked"): "a dictionary of the call, whose entries have it",
+    ("ndd/readers/stores/remote.py", "_merged"): "an order of the call's own parts",
     ("ndd/loop/calls.py", "key"): "compared at once, while both values are there",
 }
 ADDING = {"add", "append", "appendleft", "extend", "insert", "setdefault", "update", "__setitem__"}

@@ -204,6 +204,7 @@ def test_table_of_upstream_names_is_complete():
             elif not name.startswith("_") and getattr(value, "__module__", "") not in (
                 "typing",
                 "__future__",
+                "_thread",
             ):
                 yield prefix + name
 

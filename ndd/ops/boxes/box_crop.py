@@ -99,7 +99,7 @@ def random_bbox_crop(
     )  # fmt: skip
     job[at.COLUMNS :] = columns
     numbers = _numbers(scaling, aspect_ratio, bbox_prune_threshold, thresholds)
-    work = _Work(x, labels, shapes, dims)
+    work = _CropWork(x, labels, shapes, dims)
     work.run(job, numbers, draw_of(rng))
     if not quiet:
         _warn(work.rows)
@@ -215,7 +215,7 @@ def _numbers(
 # -- the search ----------------------------------------------------------------------------------
 
 
-class _Work:
+class _CropWork:
     """Tables and memory of one call: `run` fills the memory, `results` makes nodes of it."""
 
     def __init__(
