@@ -388,8 +388,9 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
 
 
 def _check_enum_argument(p: Param, node: Node) -> None:
-    """Enum values and floats do not stand for each other."""
-    if p.type is dt.DALIInterpType and node.dtype.is_float:
+    """Enum values do not stand for floats, nor for values of another enum."""
+    is_other = node.dtype.is_enum and node.dtype is not dt.InterpType
+    if p.type is dt.DALIInterpType and (node.dtype.is_float or is_other):
         raise TypeError(
             f"argument `{p.name}` must be an InterpType or an integer, got {node.dtype}"
         )

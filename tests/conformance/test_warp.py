@@ -799,7 +799,7 @@ IDENTITY = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
          lambda: ndd.rotate(image(), angle=float("nan"))),
         (ValueError, "rotate: `angle` must be finite, got inf",
          lambda: ndd.rotate(image(), angle=float("inf"), keep_size=True)),
-        (ValueError, "rotate: `angle` must be one number, got 2 for the layout HWC",
+        (ValueError, "rotate: `angle` must have one number, got 2 for sample 0 of shape",
          lambda: ndd.rotate(image(), angle=[1.0, 2.0])),
         (ValueError, "rotate: `axis` is required for volumes",
          lambda: ndd.rotate(volume(), angle=1.0)),
