@@ -18,7 +18,10 @@ from ..fusion.graph.shapes import MAX_EXTENT, Array
 # Opus compress silence to less than a bit per sample, music to about two.
 PLAUSIBLE_SAMPLES_PER_BYTE = 64
 MAX_CHANNELS = 1024  # libsndfile's own limit
-_BLOCK = 1 << 16  # samples that are decoded at a time to count them
+_BLOCK = 1 << 16  # samples that are decoded at a time to count or to mix them
+# From 1 kHz to 192 kHz is a factor of 192. A header with a rate of 1 Hz would make a small file a
+# large result.
+MAX_RATIO = 256
 
 
 class Sound(NamedTuple):
@@ -29,7 +32,8 @@ class Sound(NamedTuple):
     rate: int
 
 
-def _soundfile() -> Any:
+def soundfile_module() -> Any:
+    """The binding of libsndfile, which is an optional dependency."""
     try:
         import soundfile
     except ImportError:
@@ -39,7 +43,7 @@ def _soundfile() -> Any:
 
 def _opened(data: Array) -> Any:
     """An open file."""
-    soundfile = _soundfile()
+    soundfile = soundfile_module()
     try:
         return soundfile.SoundFile(io.BytesIO(data.tobytes()))
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
@@ -60,6 +64,15 @@ def read_header(data: Array) -> Sound:
             if found != frames:
                 raise ValueError(f"the header tells {frames} samples, the file has {found}")
     return Sound(frames, channels, rate)
+
+
+def check_ratio(header: Sound, wanted: float) -> None:
+    """Refuse a sampling rate that is so low that the resampled sound would be huge."""
+    if wanted > MAX_RATIO * header.rate:
+        raise ValueError(
+            f"its sampling rate is {header.rate} Hz, so a sound of {wanted:g} Hz would be more "
+            f"than {MAX_RATIO} times as long"
+        )
 
 
 def _counted(file: Any, most: int) -> int:
@@ -84,19 +97,23 @@ class Sounds:
         data: Sequence[Array],
         headers: Sequence[Sound],
         failed: Callable[[int, ValueError], None],
+        first: Sequence[int] | None = None,
+        mixes: bool = False,
         window: tuple[Array, Array] | None = None,
     ) -> None:
         self.data = data
         self.headers = headers
         self.failed = failed  # takes a sample that cannot be decoded, and why
-        self.window = window  # (first frame and channel, how many of each) of every sound
+        self.first = first  # the frame of every sound that is frame 0 of the result
+        self.mixes = mixes  # whether the result is the mean of all channels
+        self.window = window  # (first frame and channel, how many of each) of every result
 
     def prepare(self, begin: int, end: int) -> None:
         """Tells which sounds a thread will decode next."""
 
     def windowed(self, start: Array, size: Array) -> Sounds:
         """The same sounds, restricted to a part of each."""
-        return Sounds(self.data, self.headers, self.failed, (start, size))
+        return Sounds(self.data, self.headers, self.failed, self.first, self.mixes, (start, size))
 
     def held(self, sample: int, shape: tuple[int, ...], dtype: Any) -> None:
         """Decoded samples never stay in memory of the decoder."""
@@ -118,11 +135,15 @@ class Sounds:
         first, channel = 0, 0
         if self.window is not None:
             first, channel = self.window[0][sample].tolist()
+        if self.first is not None:
+            first += self.first[sample]
         channels = self.headers[sample].channels
         with _opened(self.data[sample]) as file:
             if first:
-                file.seek(first)
-            if out.shape[1] == channels:
+                _seek(file, first)
+            if self.mixes and channels > 1:
+                got = _read_mean(file, out[:, 0])
+            elif out.shape[1] == channels:
                 got = len(_read_into(file, out))
             else:
                 whole = np.empty((out.shape[0], channels), out.dtype)
@@ -133,8 +154,51 @@ class Sounds:
             raise ValueError(f"the sound ends after {first + got} of {frames} samples")
 
 
+def _seek(file: Any, frame: int) -> None:
+    soundfile = soundfile_module()
+    try:
+        file.seek(frame)
+    except (soundfile.LibsndfileError, RuntimeError) as error:
+        raise ValueError(f"the sound has no sample {frame}: {error}") from None
+
+
+def _read_mean(file: Any, out: Array) -> int:
+    """Read the mean of all channels, and return how many frames there were."""
+    block = np.empty((min(len(out), _BLOCK), file.channels), np.float32)
+    done = 0
+    while done < len(out):
+        rows = _read_into(file, block[: len(out) - done])
+        part = out[done : done + len(rows)]
+        if out.dtype.kind == "f":
+            _mean(rows, part)
+        else:
+            _to_full_range(_mean(rows, np.empty(len(rows), np.float32)), part)
+        done += len(rows)
+        if len(rows) < len(block):
+            break
+    return done
+
+
+def _to_full_range(values: Array, out: Array) -> None:
+    """Floats from -1 to 1 as integers, rounded half away from zero; some sounds exceed 1."""
+    high = np.iinfo(out.dtype).max
+    scaled = (values * np.float32(high)).astype(np.float64)
+    rounded = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled)
+    np.clip(rounded, -high - 1, high, out=rounded)
+    out[...] = np.nan_to_num(rounded)
+
+
+def _mean(rows: Array, out: Array) -> Array:
+    # Adding columns takes a tenth of the time of `rows.mean(axis=1)` (65536 x 2: 0.2 ms, 2.4 ms).
+    out[...] = rows[:, 0]
+    for channel in range(1, rows.shape[1]):
+        out += rows[:, channel]
+    out *= np.float32(1 / rows.shape[1])
+    return out
+
+
 def _read_into(file: Any, out: Array) -> Array:
-    soundfile = _soundfile()
+    soundfile = soundfile_module()
     try:
         return file.read(out=out)  # type: ignore[no-any-return]
     except (soundfile.LibsndfileError, RuntimeError) as error:
