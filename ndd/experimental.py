@@ -24,9 +24,10 @@ from .ops.resample import (
 from .readers import experimental_names as readers  # noqa: F401  (upstream's name)
 
 _PREFIX = "experimental."
-# `import ndd.experimental.decoders` works as upstream; the module is the same.
+# `import ndd.experimental.decoders` works as upstream; the module is the same. So for readers.
 __path__: list[str] = []
 sys.modules[f"{__name__}.decoders"] = decoders
+sys.modules[f"{__name__}.readers"] = readers
 
 for _name, _op in OPS.items():
     if _name.startswith(_PREFIX):
