@@ -38,7 +38,7 @@ class SoundChoice(NamedTuple):
 class _Read(NamedTuple):
     """A file that was read, and the part of it that is wanted."""
 
-    index: int
+    sample: int
     data: Array
     header: Sound
     first: int
@@ -48,8 +48,8 @@ class _Read(NamedTuple):
 class NemoSamples:
     """Utterances, as samples of a reader."""
 
-    def __init__(self, found: Utterances, wanted: SoundChoice, remote: RemoteOptions) -> None:
-        self._found, self._wanted, self._remote = found, wanted, remote
+    def __init__(self, found: Utterances, choice: SoundChoice, remote: RemoteOptions) -> None:
+        self._found, self._choice, self._remote = found, choice, remote
         self.fingerprint = found.fingerprint
 
     def __len__(self) -> int:
@@ -74,15 +74,15 @@ class NemoSamples:
         contents = read_anywhere(paths, False, self._remote)
         opened = [self._opened(i, c) for i, c in zip(indices, contents, strict=True)]
         readable = [o for o in opened if isinstance(o, _Read)]
-        sounds = dict(zip([r.index for r in readable], self._decoded(readable), strict=True))
-        return [o if isinstance(o, Bad) else sounds[o.index] for o in opened]
+        sounds = dict(zip([r.sample for r in readable], self._decoded(readable), strict=True))
+        return [o if isinstance(o, Bad) else sounds[o.sample] for o in opened]
 
     def _opened(self, index: int, content: Array | Exception) -> _Read | Bad:
         if isinstance(content, Exception):
             return Bad(index, content)
         try:
             header = read_header(content)
-            check_ratio(header, self._wanted.sample_rate)
+            check_ratio(header, self._choice.sample_rate)
             return _Read(
                 index, content, header, *self._found.span(index, header.frames, header.rate)
             )
@@ -94,41 +94,41 @@ class NemoSamples:
 
         if not files:
             return []
-        wanted, failures = self._wanted, dict[int, ValueError]()
+        choice, failures = self._choice, dict[int, ValueError]()
         data = [f.data for f in files]
         sounds = Sounds(
             data, [f.header for f in files], failures.__setitem__, [f.first for f in files],
-            wanted.downmix,
+            choice.downmix,
         )  # fmt: skip
         rates = np.array([f.header.rate for f in files], np.float64)
         node = decoded(
             "readers.NemoAsr", convert.wrap_arrays(data, dt.uint8, None, True, external=False),
             sounds, np.array([f.frames for f in files], np.int64),
-            np.full_like(rates, wanted.sample_rate) if wanted.sample_rate > 0 else rates,
-            wanted.dtype, wanted.quality,
+            np.full_like(rates, choice.sample_rate) if choice.sample_rate > 0 else rates,
+            choice.dtype, choice.quality,
         )  # fmt: skip
         # A thread that reads ahead has its own context, so it does not wait for the user's work.
         executor_of(current_context()).evaluate(node)
         return [
-            Bad(f.index, failures[k])
+            Bad(f.sample, failures[k])
             if k in failures
-            else (sound, *self._known(f.index, f.header.rate))
+            else (sound, *self._known(f.sample, f.header.rate))
             for k, (f, sound) in enumerate(zip(files, convert.arrays_of(node), strict=True))
         ]
 
     def _known(self, index: int, rate: int) -> Sample:
         """All outputs but the sound."""
-        made = {
-            "rate": lambda: np.array(rate, np.float32),
-            "text": lambda: self._found.text(index),
-            "number": lambda: self._found.numbers[index : index + 1],
+        made: dict[str, Array] = {
+            "rate": np.array(rate, np.float32),
+            "text": self._found.text(index),
+            "number": self._found.numbers[index : index + 1],
         }
-        return tuple(made[kind]() for kind in self._wanted.extras)
+        return tuple(made[kind] for kind in self._choice.extras)
 
     def fill(self, index: int, data: Any = None) -> Sample:
         """No sound; the text and the number are known."""
-        shape = 0 if self._wanted.downmix else (0, 1)
-        empty = np.zeros(shape, self._wanted.dtype.np)
+        shape = 0 if self._choice.downmix else (0, 1)
+        empty = np.zeros(shape, self._choice.dtype.np)
         return filled("readers.NemoAsr", (empty, *self._known(index, 0)), data)
 
 
@@ -160,7 +160,7 @@ class NemoAsr(Reader):
     downmix : bool
         Average all channels; then sounds have one axis.
     dtype : DType
-        Element type of the sounds: float32, int16 or int32.
+        Element type of the sounds: float32 (the default), int16 or int32.
     sample_rate : float
         Sampling rate to resample all sounds to, in Hz; they keep their own if it is not positive.
         The sampling rates that the reader yields are always those of the files.
@@ -187,7 +187,7 @@ class NemoAsr(Reader):
         *,
         manifest_filepaths: Any = None,
         downmix: bool | None = True,
-        dtype: Any = dt.float32,
+        dtype: Any = None,
         sample_rate: float | None = -1.0,
         quality: float | None = 50.0,
         min_duration: float | None = 0.0,
@@ -213,7 +213,7 @@ class NemoAsr(Reader):
             *(float(np.float32(_number(where, n, v, 0.0)))
               for n, v in (("min_duration", min_duration), ("max_duration", max_duration)))
         )  # fmt: skip
-        self._wanted = SoundChoice(
+        self._choice = SoundChoice(
             _sample_type(where, dtype), downmix is None or bool(downmix),
             _number(where, "sample_rate", sample_rate, -1.0), _quality(where, quality),
             tuple(kind for kind, is_wanted in (
@@ -221,7 +221,7 @@ class NemoAsr(Reader):
                 ("text", read_text is None or read_text), ("number", read_idxs)) if is_wanted),
         )  # fmt: skip
         extras = {"rate": (dt.float32, True), "text": (dt.uint8, True), "number": (dt.int64, True)}
-        self.outputs = [(self._wanted.dtype, False), *(extras[k] for k in self._wanted.extras)]
+        self.outputs = [(self._choice.dtype, False), *(extras[k] for k in self._choice.extras)]
         super().__init__(max_batch_size, name, device, **options)
 
     def _list(self) -> Samples:
@@ -232,7 +232,7 @@ class NemoAsr(Reader):
         if len(found) == 0:
             what = ", ".join(map(repr, self._manifests[:3]))
             raise ValueError(f"{self._where}: no utterances found in {what}")
-        return NemoSamples(found, self._wanted, self._remote)
+        return NemoSamples(found, self._choice, self._remote)
 
 
 def _number(where: str, name: str, value: Any, default: float) -> float:

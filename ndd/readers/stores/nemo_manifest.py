@@ -99,7 +99,9 @@ class Utterances:
         return first, left if duration < 0 else int(min(duration * rate, left))
 
 
-def read_manifests(paths: Sequence[str], limits: DurationLimits, remote: RemoteOptions) -> Utterances:
+def read_manifests(
+    paths: Sequence[str], limits: DurationLimits, remote: RemoteOptions
+) -> Utterances:
     """The utterances of manifests whose durations are within the limits."""
     found = Utterances()
     for path in paths:
