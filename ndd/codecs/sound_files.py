@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..fusion.graph.shapes import MAX_EXTENT, Array
+from .pcm_samples import can_convert, read_pcm
+from .sound_headers import Pcm, told_by_header
 
 # Sounds that are compressed more than this are counted before their header is believed. FLAC and
 # Opus compress silence to less than a bit per sample, music to about two.
@@ -30,6 +32,7 @@ class Sound(NamedTuple):
     frames: int  # samples of each channel
     channels: int
     rate: int
+    pcm: Pcm | None = None  # where the samples are, if they need no decoder
 
 
 def soundfile_module() -> Any:
@@ -53,17 +56,30 @@ def _opened(data: Array) -> Any:
 
 def read_header(data: Array) -> Sound:
     """The header of a file, with a number of frames that the file really has."""
+    told = told_by_header(data)
+    if told is not None:
+        frames, channels, rate, _ = told
+        if _is_possible(frames, channels, rate) and _is_plausible(frames * channels, data):
+            return Sound(*told)
     with _opened(data) as file:
         frames, channels, rate = file.frames, file.channels, file.samplerate
-        if not 0 < channels <= MAX_CHANNELS or rate <= 0 or not 0 <= frames <= MAX_EXTENT:
+        if not _is_possible(frames, channels, rate):
             raise ValueError(
                 f"the header tells {frames} samples of {channels} channels at {rate} Hz"
             )
-        if frames * channels > PLAUSIBLE_SAMPLES_PER_BYTE * data.size:
+        if not _is_plausible(frames * channels, data):
             found = _counted(file, frames)
             if found != frames:
                 raise ValueError(f"the header tells {frames} samples, the file has {found}")
     return Sound(frames, channels, rate)
+
+
+def _is_possible(frames: int, channels: int, rate: int) -> bool:
+    return 0 < channels <= MAX_CHANNELS and 0 < rate < 1 << 31 and 0 <= frames <= MAX_EXTENT
+
+
+def _is_plausible(count: int, data: Array) -> bool:
+    return count <= PLAUSIBLE_SAMPLES_PER_BYTE * data.size
 
 
 def check_ratio(header: Sound, wanted: float) -> None:
@@ -137,21 +153,54 @@ class Sounds:
             first, channel = self.window[0][sample].tolist()
         if self.first is not None:
             first += self.first[sample]
-        channels = self.headers[sample].channels
-        with _opened(self.data[sample]) as file:
+        header, data = self.headers[sample], self.data[sample]
+        if header.pcm is not None and can_convert(header.pcm, out):
+            self._copy(_Pcm(data, header, first), channel, out)
+            return
+        with _opened(data) as file:
             if first:
                 _seek(file, first)
-            if self.mixes and channels > 1:
-                got = _read_mean(file, out[:, 0])
-            elif out.shape[1] == channels:
-                got = len(_read_into(file, out))
-            else:
-                whole = np.empty((out.shape[0], channels), out.dtype)
-                got = len(_read_into(file, whole))
-                out[:got] = whole[:got, channel : channel + out.shape[1]]
+            got = self._copy(_File(file), channel, out)
         if got < len(out):
-            frames = self.headers[sample].frames
-            raise ValueError(f"the sound ends after {first + got} of {frames} samples")
+            raise ValueError(f"the sound ends after {first + got} of {header.frames} samples")
+
+    def _copy(self, source: _Pcm | _File, channel: int, out: Array) -> int:
+        """Write what a source gives, and return how many frames there were."""
+        channels = source.channels
+        if self.mixes and channels > 1:
+            return _read_mean(source, out[:, 0])
+        if out.shape[1] == channels:
+            return source.read(out)
+        whole = np.empty((out.shape[0], channels), out.dtype)
+        got = source.read(whole)
+        out[:got] = whole[:got, channel : channel + out.shape[1]]
+        return got
+
+
+class _File:
+    """An open file that libsndfile decodes."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.channels = file, file.channels
+
+    def read(self, out: Array) -> int:
+        """Write the next frames [frames, channels], and return how many there were."""
+        return len(_read_into(self._file, out))
+
+
+class _Pcm:
+    """Samples that are in memory, from a frame on."""
+
+    def __init__(self, data: Array, header: Sound, first: int) -> None:
+        assert header.pcm is not None
+        self._data, self._pcm, self._next = data, header.pcm, first
+        self.channels = header.channels
+
+    def read(self, out: Array) -> int:
+        """Write the next frames [frames, channels]; the header has promised them."""
+        read_pcm(self._data, self._pcm, self.channels, self._next, out)
+        self._next += len(out)
+        return len(out)
 
 
 def _seek(file: Any, frame: int) -> None:
@@ -162,19 +211,20 @@ def _seek(file: Any, frame: int) -> None:
         raise ValueError(f"the sound has no sample {frame}: {error}") from None
 
 
-def _read_mean(file: Any, out: Array) -> int:
+def _read_mean(source: _Pcm | _File, out: Array) -> int:
     """Read the mean of all channels, and return how many frames there were."""
-    block = np.empty((min(len(out), _BLOCK), file.channels), np.float32)
+    block = np.empty((min(len(out), _BLOCK), source.channels), np.float32)
     done = 0
     while done < len(out):
-        rows = _read_into(file, block[: len(out) - done])
+        wanted = block[: len(out) - done]
+        rows = wanted[: source.read(wanted)]
         part = out[done : done + len(rows)]
         if out.dtype.kind == "f":
             _mean(rows, part)
         else:
             _to_full_range(_mean(rows, np.empty(len(rows), np.float32)), part)
         done += len(rows)
-        if len(rows) < len(block):
+        if len(rows) < len(wanted):
             break
     return done
 
