@@ -73,6 +73,10 @@ def test_spectrogram_of_frames_inside() -> None:
     longer = [x for x in SIGNALS if len(x) >= 37]
     for kwargs in (dict(window_length=37, window_step=5), dict(window_length=16, window_step=40)):
         check("spectrogram", longer, center_windows=False, **kwargs)
+    short = [SIGNALS[0][:n] for n in (13, 14, 30, 31, 32, 33)]
+    for reflect in (True, False):
+        check("spectrogram", short, window_length=32, window_step=20, center_windows=False,
+              reflect_padding=reflect)  # fmt: skip
 
 
 def test_spectrogram_of_one_channel_in_several_axes() -> None:
@@ -244,6 +248,15 @@ def test_nonsilent_region(dtype) -> None:
         check("nonsilent_region", x, **kwargs)
 
 
+def test_regions_of_signals_that_are_not_finite() -> None:
+    x = SIGNALS[0].copy()
+    x[0] = x[500] = np.nan
+    want = [a.item() for a in ndd.nonsilent_region(ndd.tensor(np.nan_to_num(x)), window_length=16)]
+    assert [a.item() for a in ndd.nonsilent_region(ndd.tensor(x), window_length=16)] == want
+    x[100] = np.inf
+    check("nonsilent_region", [np.where(np.isnan(x), 0, x)], window_length=16)
+
+
 def test_silence_is_one_region() -> None:
     begin, length = ndd.nonsilent_region(ndd.tensor(np.zeros(100, np.float32)))
     assert (begin.item(), length.item()) == (0, 100)
@@ -272,7 +285,8 @@ def test_decoding(kind) -> None:
     for kwargs, off in (({}, 0), (dict(downmix=True), 0), (dict(dtype="int16"), 1),
                         (dict(dtype="int32"), 2000), (dict(sample_rate=16000.0), 0),
                         (dict(sample_rate=per_sample([8000.0, 48000.0, 50000.0])), 0),
-                        (dict(sample_rate=44100.0, dtype="int16", downmix=True), 1)):  # fmt: skip
+                        (dict(sample_rate=44100.0, dtype="int16", downmix=True), 1),
+                        (dict(sample_rate=30000.0, quality=10.0), 0)):  # fmt: skip
         check("decoders.audio", files, off=off, **kwargs)
 
 
@@ -423,7 +437,7 @@ def test_sound_on_the_gpu() -> None:
         ("`nfft` must be at least `window_length` (512), got 64", lambda x: ndd.spectrogram(x, nfft=64)),
         ("`power` must be 1 (magnitude) or 2 (power), got 3", lambda x: ndd.spectrogram(x, power=3)),
         ("`window_fn` must have `window_length` (512) values, got 1", lambda x: ndd.spectrogram(x, window_fn=[1.0])),
-        ("a signal must have at least 512 samples, sample 0 has 37", lambda x: ndd.spectrogram(x, center_windows=False)),
+        ("a signal must have at least 257 samples, sample 0 has 37", lambda x: ndd.spectrogram(x, center_windows=False)),
         ("all extents but one must be 1, sample 0 has shape (37, 2)", lambda x: ndd.spectrogram(ndd.stack(x, x, axis=1))),
         ("`nfilter` must be positive, got 0", lambda x: ndd.mel_filter_bank(x, nfilter=0)),
         ("`mel_formula` must be one of 'slaney', 'htk', got 'x'", lambda x: ndd.mel_filter_bank(x, mel_formula="x")),

@@ -60,8 +60,8 @@ def spectrogram(
     shapes = Shapes(np.stack([bins, counts] if layout == "ft" else [counts, bins], axis=1))
     tables = [beside(t, x) for t in _tables(size, x.device is not None)]
     return build.transform(
-        "spectrogram", x, shapes, layout, frames, beside(window, x), tables, reflect_padding,
-        power == 1,
+        "spectrogram", x, shapes, layout, frames, beside(window, x), tables,
+        reflect_padding and center_windows, power == 1,
     )  # fmt: skip
 
 
@@ -97,17 +97,21 @@ def one_channel(x: Node) -> Node:
 
 
 def _frame_counts(x: Node, length: int, step: int, is_centered: bool) -> Array:
-    """How many frames there are in each sample."""
+    """How many frames there are in each sample.
+
+    A signal that is shorter than a window by less than a step is one frame, padded with zeros, as
+    upstream.
+    """
     samples = x.shapes.rows[:, 0]
     last = samples - (0 if is_centered else length)
-    bad = np.flatnonzero((samples == 0) | (last < 0))
+    bad = np.flatnonzero((samples == 0) | (last <= -step))
     if len(bad):
         s = int(bad[0])
-        least = 1 if is_centered else length
+        least = 1 if is_centered else max(length - step + 1, 1)
         raise ValueError(
             f"a signal must have at least {least} samples, sample {s} has {int(samples[s])}"
         )
-    counts: Array = last // step + 1
+    counts: Array = np.maximum(last, 0) // step + 1
     return counts
 
 
