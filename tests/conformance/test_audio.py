@@ -276,6 +276,45 @@ def test_decoding(kind) -> None:
         check("decoders.audio", files, off=off, **kwargs)
 
 
+def test_one_channel_stays_exact_when_it_is_mixed() -> None:
+    x = _rng.integers(-32768, 32767, (1000, 2)).astype(np.int16)
+    x[:2] = [[32767, 32767], [-32768, -32768]]
+    files = [encoded(x[:, :1]), encoded(x)]
+    for dtype in ("int16", "int32", "float32"):
+        got = ndd_call("decoders.audio", files, downmix=True, dtype=dtype)[0].arrays
+        want = oracle_call("decoders.audio", files, downmix=True, dtype=dtype)[0].arrays
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_part_of_a_mixed_sound(monkeypatch) -> None:
+    from ndd.codecs import sound_files as sound
+
+    read, into = [], sound._read_into
+    monkeypatch.setattr(
+        sound, "_read_into", lambda f, out: (read.append(len(out)), into(f, out))[1]
+    )
+    file = ndd.tensor(encoded(STEREO, kind="FLAC"))
+    whole = np.asarray(ndd.decoders.audio(file, downmix=True)[0])
+    part = np.asarray(ndd.decoders.audio(file, downmix=True)[0][700:900] * 2)
+    np.testing.assert_array_equal(part, whole[700:900] * 2)
+    assert read == [1600, 200]
+
+
+def test_a_low_rate_does_not_make_a_small_file_huge() -> None:
+    file = encoded(STEREO).copy()
+    file[24:28] = [1, 0, 0, 0]  # 1 Hz
+    samples, rate = ndd.decoders.audio(ndd.tensor(file))
+    assert samples.shape == (1600, 2) and rate.item() == 1.0
+    with pytest.raises(
+        ValueError, match="sample 0: its sampling rate is 1 Hz, so a sound of 16000"
+    ):
+        ndd.decoders.audio(ndd.tensor(file), sample_rate=16000.0)
+    samples, _ = ndd.decoders.audio(ndd.tensor(file), sample_rate=16000.0, on_error="fill")
+    assert samples.shape == (0, 2) and len(ndd.decoders.errors) == 1
+    ndd.decoders.errors.clear()
+
+
 def test_mp3() -> None:
     """Upstream has no MP3, so only length, rate and the sound itself are compared."""
     tone = np.sin(np.arange(8000) * 0.1) * 0.5

@@ -20,7 +20,6 @@ MISSING = {
     **dict.fromkeys(
         ["decoders.video", "readers.Video", "readers.VideoResize", "experimental.readers.Video"], VIDEO
     ),
-    "readers.NemoAsr": "is being written",
 }  # fmt: skip
 # What upstream's modules import for themselves.
 IMPORTED = {
