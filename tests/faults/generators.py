@@ -12,7 +12,7 @@ class Generator:
     module: str
     what: str
     count: int  # cases of one child, at most; it also ends when its time is used up
-    seconds: float = 12.0  # time of one child, without its start
+    seconds: float = 12.0  # time of one child, without its start; less in short runs
     weight: float = 1.0  # share of the time among all generators
     unit: str = "tried"  # which of the counts that `attack` returns is the number of cases
     size: int = 1  # the most mutations, calls or arguments that a case has
