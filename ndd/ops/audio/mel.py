@@ -191,6 +191,7 @@ class _Cosines(NamedTuple):
 def _cosine_bands(n: int, how: _Cosines) -> Array:
     """The matrix [coefficients, bins] of a cosine transform."""
     k, i = np.arange(min(how.coefficients, n))[:, None], np.arange(n)
+    n = max(n, 1)  # without bands, there is nothing to divide
     if how.kind == 1:
         matrix = np.cos(np.pi * k * i / max(n - 1, 1)) * np.where((i == 0) | (i == n - 1), 0.5, 1)
     elif how.kind == 2:
