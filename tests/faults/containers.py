@@ -29,7 +29,13 @@ from tests.faults.structures import Field
 from tests.readers import datasets
 
 SAMPLES = 7
-EXPECTED = (ValueError, TypeError, KeyError, IndexError, OSError)  # no MemoryError: sizes are checked first
+EXPECTED = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    OSError,
+)  # no MemoryError: sizes are checked first
 MOST_SECONDS = 10.0  # of CPU time
 MOST_MEMORY = 1 << 30
 Files = dict[str, bytes]  # names in the folder of a data set → contents
@@ -53,7 +59,12 @@ def _parts(data: bytes) -> Iterator[Field]:
     at = 0
     while at + 12 <= len(data):
         length = struct.unpack_from("<I", data, at + 4)[0] & (1 << 29) - 1
-        yield from (Field(at, 4, "<"), Field(at + 4, 4, "<"), Field(at + 7, 1, "<"), Field(at + 8, 4, "<"))
+        yield from (
+            Field(at, 4, "<"),
+            Field(at + 4, 4, "<"),
+            Field(at + 7, 1, "<"),
+            Field(at + 8, 4, "<"),
+        )
         at += 8 + -(-length // 4) * 4
 
 
@@ -143,9 +154,7 @@ def damaged(name: str, data: bytes, others: Files, r: random.Random) -> bytes:
 class DataSet:
     """Files of a small sound data set, and how to open a reader for them."""
 
-    def __init__(
-        self, make: Callable[[Path], dict[str, Any]], opened: Callable[..., Any]
-    ) -> None:
+    def __init__(self, make: Callable[[Path], dict[str, Any]], opened: Callable[..., Any]) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="ndd-containers-"))
         self.arguments, self.opened = make(self.home), opened
         self.files: Files = {

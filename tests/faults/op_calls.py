@@ -26,6 +26,8 @@ from tests.faults.arguments import (
     Structure,
     argument,
     hostile,
+    recipe_inputs,
+    recipe_options,
     shapes_of,
     structure,
     values_of,
@@ -43,11 +45,11 @@ CALLED = tuple(op for name, op in sorted(OPS.items()) if not name.startswith(_OT
 
 
 class Call:
-    """One call: `made(inputs)` gives its result for inputs at some place."""
+    """One call of an op, with drawn inputs and arguments."""
 
-    def __init__(self, seed: int, number: int) -> None:
+    def __init__(self, seed: int, number: int, made: Structure | None = None) -> None:
         r = random.Random(f"{seed} {number // REPEAT}")
-        self.structure: Structure = structure(r.choice(CALLED), r.randrange(STRUCTURES))
+        self.structure = made or structure(r.choice(CALLED), r.randrange(STRUCTURES))
         self.draw = random.Random(f"{seed} {number} values")
         self.noise = np.random.default_rng([seed, number])
         self.count = self.draw.randint(1, 4) if self.structure.is_batch else 1
@@ -60,6 +62,8 @@ class Call:
         return self.structure.op
 
     def _inputs(self) -> list[list[Any]]:
+        if self.structure.recipe is not None:
+            return recipe_inputs(self.structure, self.count, self.draw, self.noise)
         made: list[list[Any]] = []
         for dtype in self.structure.dtypes:
             shapes = [a.shape for a in made[0]] if made and self.draw.random() < 0.8 else None
@@ -68,9 +72,12 @@ class Call:
         return made
 
     def _options(self) -> dict[str, Any]:
-        options = dict(self.structure.choices)
-        for p in self.structure.given:
-            options[p.name] = argument(p, self.structure, self.count, self.draw)
+        if self.structure.recipe is not None:
+            options = recipe_options(self.structure, self.count, self.draw)
+        else:
+            options = dict(self.structure.choices)
+            for p in self.structure.given:
+                options[p.name] = argument(p, self.structure, self.count, self.draw)
         options = dict([*options.items()][: size_limit(100)])
         if self.draw.random() < HOSTILE and self.op.others:
             run_time = [p.name for p in self.op.others if p.kind != "static"]
@@ -80,12 +87,13 @@ class Call:
             options["batch_size"] = self.count
         return options
 
-    def made(self, place: Callable[[Any], Any]) -> list[Any]:
-        """All values of the result; inputs lie where `place` puts them."""
+    def result(self, place: Callable[[Any], Any]) -> Any:
+        """What the op returns; inputs lie where `place` puts them."""
         given = []
-        for samples in self.inputs:
+        recipe = self.structure.recipe
+        for k, samples in enumerate(self.inputs):
             arrays = [place(a) for a in samples]
-            layout = self.structure.layout
+            layout = recipe.inputs[k].layout if recipe else self.structure.layout
             if self.structure.is_batch:
                 given.append(ndd.as_batch(arrays, layout=layout))
             else:
@@ -93,7 +101,7 @@ class Call:
         options = dict(self.options)
         if self.op.rng_at is not None:
             options["rng"] = ndd.random.RNG(seed=self.seed)
-        return values(self.op.public(*given, **options))
+        return self.op.public(*given, **options)
 
     def __str__(self) -> str:
         shapes = [[(a.shape, str(a.dtype)) for a in samples] for samples in self.inputs]
@@ -114,7 +122,7 @@ def outcome(call: Call, mode: str, place: Callable[[Any], Any], filling: int) ->
     guarded.filling = filling
     try:
         with ndd.EvalMode[mode]:
-            found = call.made(place)
+            found = values(call.result(place))
     except MemoryError:
         return "MemoryError", ""  # in deferred mode it names the call that reads the value
     except EXPECTED as error:
