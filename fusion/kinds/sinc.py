@@ -55,9 +55,17 @@ class Sinc(Tabled):
             ("step", step), ("at", at), ("samples", node.inputs[0].shapes.rows[:, self.axis]),
             ("lobes", self.lobes), ("taps", tap_count(self.lobes)),
             ("scale", node.params.view(np.int64)),
-            ("reach", np.ceil(BLOCK * node.params).astype(np.int64) + tap_count(self.lobes) + 4),
+            ("reach", self._reach(node)),
         ):  # fmt: skip
             rows[:, place[f"signal_{name}",]] = number
+
+    def _reach(self, node: Node) -> Array:
+        """How many samples the results of a block need; no more than the signal has, about."""
+        results = np.clip(node.shapes.rows[:, self.axis], 1, BLOCK)
+        # Positions are added up in float32, which rounds each sum by a part of 2**-24.
+        last = np.ceil((results - 1) * node.params * (1 + BLOCK * 2.0**-23))
+        reach: Array = last.astype(np.int64) + tap_count(self.lobes) + 4
+        return reach
 
     def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         n = node.inputs[0].shapes.rows[:, self.axis]
@@ -70,5 +78,6 @@ def sinc(op: str, x: Node, axis: int, counts: Array, steps: Array, lobes: int, t
     """`x` resampled along an axis: `counts` results, `steps` samples apart."""
     rows = np.array(np.broadcast_to(x.shapes.rows, (len(counts), x.rank)))
     rows[:, axis] = counts
+    steps = np.where(counts > 1, steps, 1.0)  # a single result lies at 0, however large its step is
     kind = Sinc(x.rank, axis, lobes)
     return make(op, kind, (x, table), Shapes(rows), x.layout, x.batch, steps)

@@ -79,7 +79,8 @@ def _region(signal: Array, silence: _Silence) -> Array:
     sums: Any = np.zeros(n + 1)
     np.cumsum(np.square(signal, dtype=np.float64), out=sums[1:])
     power = sums[1:].copy()
-    power[window:] -= sums[1 : n - window + 1] if n > window else 0
+    with np.errstate(invalid="ignore"):  # a signal may hold infinities
+        power[window:] -= sums[1 : n - window + 1] if n > window else 0
     power /= window
     reference = silence.reference or power.max(initial=0.0)
     loud = np.flatnonzero(power >= reference * 10.0 ** (silence.cutoff_db / 10.0))

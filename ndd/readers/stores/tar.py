@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...tools.outputs import write_output
 from .byte_files import ByteFile, open_bytes, read_whole
 
 if TYPE_CHECKING:
@@ -220,13 +221,11 @@ def _malformed(path: str, number: int, wanted: str, line: str) -> ValueError:
 
 def write_index(path: str, index_path: str) -> int:
     """Write the index of an archive; returns the number of samples."""
-    from pathlib import Path
-
     lines = []
     for sample in scan(path):
         for c in sample:
             if not c.ext or any(ch.isspace() for ch in c.ext + c.name):
                 raise ValueError(f"{path!r}: an index cannot hold the name {c.name!r}")
         lines.append(" ".join(f"{c.ext} {c.offset} {c.size} {c.name}" for c in sample) + "\n")
-    Path(index_path).write_text(f"v1.2 {len(lines)}\n" + "".join(lines))
+    write_output(index_path, f"v1.2 {len(lines)}\n" + "".join(lines))
     return len(lines)
