@@ -18,6 +18,7 @@ from .reader import Reader
 from .record_samples import Column, ColumnTable, RecordSamples, listed, paths_of
 from .stores import tar
 from .stores.byte_files import open_bytes
+from .stores.columns import Columns
 from .stores.record_index import RecordIndex
 
 _MISSING = ("empty", "skip", "error")
@@ -28,9 +29,12 @@ _NUMERIC = (
 
 
 class TarSamples(RecordSamples):
-    """Samples of tar archives: a record has one part per output."""
+    """Samples of tar archives: a record has one part per output.
 
-    def __init__(self, index: RecordIndex, names: Names, dtypes: Sequence[DType]) -> None:
+    `names` are those of an index; without one, names are looked up in the archives.
+    """
+
+    def __init__(self, index: RecordIndex, names: Names | None, dtypes: Sequence[DType]) -> None:
         super().__init__("readers.Webdataset", index)
         self._names, self._dtypes = names, dtypes
 
@@ -42,8 +46,25 @@ class TarSamples(RecordSamples):
         number, offset, _ = self.index.place(index, output)
         if offset < 0:
             return ""
+        path = self.index.files.paths[number]
+        if self._names is None:
+            return f"{path}:{offset}:{self._look_up(index, number, offset)}"
         name = self._names[index * len(self._dtypes) + output].decode("utf-8", "surrogateescape")
-        return f"{self.index.files.paths[number]}:{offset}:{name}"
+        return f"{path}:{offset}:{name}"
+
+    def _look_up(self, index: int, number: int, offset: int) -> str:
+        """The name of the member at an offset. Keeping all names would take more than the index."""
+        files = self.index.files
+        start = 0
+        if index > 0 and self.index.file(index - 1) == number:  # go on behind the sample before
+            places = [self.index.place(index - 1, k) for k in range(len(self._dtypes))]
+            end = max(at + size for _, at, size in places)
+            start = max(0, -(-end // tar.BLOCK_BYTES) * tar.BLOCK_BYTES)
+        try:
+            found = tar.members(files.paths[number], files.remote, start)
+            return next((m.name for m in found if m.offset >= offset), "")
+        except (OSError, ValueError):  # it has changed, or its server does not answer
+            return ""
 
     def read(self, index: int) -> Sample:
         (found,) = self.read_many([index])
@@ -174,80 +195,101 @@ class Webdataset(Reader):
         return ext.lower() if self._fold else ext
 
     def _list(self) -> Samples:
-        names = Names()
+        names = Names() if self._indexes else None
         index = listed(self._where, lambda: self._index(names))
-        names.finish()
+        if names is not None:
+            names.finish()
         return TarSamples(index, names, self._dtypes)
 
-    def _index(self, names: Names) -> RecordIndex:
+    def _index(self, names: Names | None) -> RecordIndex:
         index = RecordIndex(self._paths, len(self._ext), self._remote)
         for k, path in enumerate(self._paths):
+            if self._indexes:
+                components = tar.read_index(self._indexes[k], self._remote)
+            else:
+                components = tar.scan(path, self._remote)
             size = open_bytes(path, self._remote).size
-            found = self._samples_of(k)
-            index.add(self._rows(path, size, found, names))
+            index.add(self._rows(path, size, components, names))
         if len(index.finish()) == 0:
             raise ValueError(f"no samples found in {self._paths}")
         return index
 
-    def _samples_of(self, k: int) -> Iterable[list[tar.Component]]:
-        if self._indexes:
-            return tar.read_index(self._indexes[k], self._remote)
-        return tar.scan(self._paths[k], self._remote)
-
     def _rows(
-        self, path: str, size: int, samples: Iterable[list[tar.Component]], names: Names
+        self, path: str, size: int, components: Iterable[tar.Component], names: Names | None
     ) -> Array:
         """Offset and length of each output of each sample; -1 and 0 for a missing one."""
-        rows: list[list[int]] = []
-        texts: list[bytes] = []
-        twice = False
-        for number, sample in enumerate(samples):
-            row, name = [-1, 0] * len(self._ext), [b""] * len(self._ext)
-            for component in sample:
-                ext = self._cased(component.ext)
-                for k, wanted in enumerate(self._ext):
-                    if ext not in wanted:
-                        continue
-                    if row[2 * k] >= 0:
-                        twice = True
-                        continue
-                    self._check(path, size, k, component)
-                    row[2 * k : 2 * k + 2] = component.offset, component.size
-                    name[k] = component.name.encode("utf-8", "surrogateescape")
-            if -1 in row[::2] and self._missing != "empty":
-                if self._missing == "error":
-                    raise self._underfull(path, number, sample, row)
-                continue
-            rows.append(row)
-            texts += name
+        rows, texts = Columns(2 * len(self._ext)), [] if names is not None else None
+        lacking = [-1, 0] * len(self._ext)
+        outputs = self._outputs_by_ext()
+        number, twice = -1, False
+        last: str | int | None = None
+        row: list[int] = []
+        exts: list[str] = []
+        name: list[str] = []
+        for key, ext, offset, length, text in components:
+            if key != last:
+                if number >= 0:
+                    self._add(path, number, row, exts, name, rows, texts)
+                last, number, row, exts = key, number + 1, lacking.copy(), []
+                name = [""] * len(self._ext)
+            exts.append(ext)
+            for k in outputs.get(self._cased(ext), ()):
+                if row[2 * k] >= 0:
+                    twice = True
+                    continue
+                if offset + length > size or length % self._dtypes[k].bytes:
+                    raise self._misfit(path, size, k, text or ext, offset, length)
+                row[2 * k : 2 * k + 2] = offset, length
+                name[k] = text
+        if number >= 0:
+            self._add(path, number, row, exts, name, rows, texts)
         if twice:
             warnings.warn(
                 f"{self._where}: samples of {path!r} have several components for one output; the "
                 f"first is used",
                 stacklevel=2,
             )
-        names.add(texts)
-        return np.array(rows, np.int64).reshape(-1, 2 * len(self._ext))
+        if names is not None and texts is not None:
+            names.add(texts)
+        return rows.table()
 
-    def _check(self, path: str, size: int, output: int, component: tar.Component) -> None:
-        what = f"{path!r}: component {component.name or component.ext!r} at {component.offset}"
-        if component.offset + component.size > size:
-            raise ValueError(
-                f"{what} has {component.size} bytes by the index, but the archive has {size}"
-            )
-        if component.size % self._dtypes[output].bytes:
-            raise ValueError(
-                f"{what} has {component.size} bytes, no multiple of the size of "
-                f"{self._dtypes[output]}, the type of output {output}"
-            )
+    def _outputs_by_ext(self) -> dict[str, list[int]]:
+        """The outputs that want each extension."""
+        found: dict[str, list[int]] = {}
+        for k, wanted in enumerate(self._ext):
+            for ext in wanted:
+                found.setdefault(ext, []).append(k)
+        return found
 
-    def _underfull(
-        self, path: str, number: int, sample: list[tar.Component], row: list[int]
+    def _add(
+        self, path: str, number: int, row: list[int], exts: list[str], names: list[str],
+        rows: Columns, texts: list[bytes] | None,
+    ) -> None:  # fmt: skip
+        """Append a sample, unless components are missing."""
+        if self._missing != "empty" and -1 in row[::2]:
+            if self._missing == "error":
+                raise self._underfull(path, number, row, exts)
+            return
+        rows.row(*row)
+        if texts is not None:
+            texts += [n.encode("utf-8", "surrogateescape") for n in names]
+
+    def _misfit(
+        self, path: str, size: int, output: int, name: str, offset: int, length: int
     ) -> ValueError:
+        what = f"{path!r}: component {name!r} at {offset} has {length} bytes"
+        if offset + length > size:
+            return ValueError(f"{what} by the index, but the archive has {size}")
+        dtype = self._dtypes[output]
+        return ValueError(f"{what}, no multiple of the size of {dtype}, the type of output {output}")
+
+    def _underfull(self, path: str, number: int, row: list[int], exts: list[str]) -> ValueError:
         lacking = ";".join(sorted(self._ext[row[::2].index(-1)]))
+        at = max(row[::2])
+        place = f" (at {at})" if at >= 0 else ""
         return ValueError(
-            f"{path!r}: sample {number} (at {sample[0].offset}) has no component {lacking!r}; it "
-            f"has {', '.join(c.ext for c in sample)}"
+            f"{path!r}: sample {number}{place} has no component {lacking!r}; it has "
+            f"{', '.join(exts)}"
         )
 
 

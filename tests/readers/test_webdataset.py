@@ -157,7 +157,7 @@ def test_indexes_that_do_not_fit(tmp_path):
         ("v1.2", "line 1 .* a positive number of samples"),
         ("v1.2 0\n", "line 1 .* a positive number of samples"),
         ("v1.2 -1\njpg 512 2 a", "line 1 .* a positive number of samples"),
-        ("v1.2 2\njpg 512 2 a.jpg", "has 1 samples, not 2 as its head says"),
+        ("v1.2 2\njpg 512 2 a.jpg", "has 1 samples, not 2 as line 1 says"),
         (
             "v1.2 1\n\n",
             "line 2 .* must be `<ext> <offset> <size> <name>` for each component, got ''",

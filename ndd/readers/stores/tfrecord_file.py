@@ -91,11 +91,14 @@ def numbers(path: str, width: int, remote: RemoteOptions | None = None) -> Array
     if not text.strip():
         return np.empty((0, width), np.int64)
     try:
-        return np.loadtxt(
-            text.decode("ascii").splitlines(), np.int64, comments=None, ndmin=2
-        ).reshape(-1, width)
+        rows: Array = np.loadtxt(text.decode("ascii").splitlines(), np.int64, comments=None, ndmin=2)
     except ValueError as error:
         raise ValueError(f"index {path!r} must have {width} integers per line: {error}") from None
+    if rows.shape[1] != width:
+        raise ValueError(
+            f"line 1 of index {path!r} has {rows.shape[1]} integers, wanted {width} per line"
+        )
+    return rows
 
 
 def write_index(path: str, index_path: str) -> int:
