@@ -22,6 +22,7 @@ from .stores.columns import Columns
 from .stores.record_index import RecordIndex
 
 _MISSING = ("empty", "skip", "error")
+_TOGETHER = 1 << 14  # components that are gathered into samples at a time
 _NUMERIC = (
     dt.uint8, dt.uint16, dt.uint32, dt.uint64, dt.int8, dt.int16, dt.int32, dt.int64,
     dt.float16, dt.float32, dt.float64,
@@ -202,95 +203,128 @@ class Webdataset(Reader):
         return TarSamples(index, names, self._dtypes)
 
     def _index(self, names: Names | None) -> RecordIndex:
+        exts = sorted({ext for wanted in self._ext for ext in wanted})
+        wanted = tar.Wanted(exts, self._fold)
+        # Which extensions, by number, belong to each output; the last entry is for -1.
+        fits = np.array([[e in own for e in exts] + [False] for own in self._ext], bool)
         index = RecordIndex(self._paths, len(self._ext), self._remote)
         for k, path in enumerate(self._paths):
             if self._indexes:
-                components = tar.read_index(self._indexes[k], self._remote)
+                parts = tar.read_index(self._indexes[k], wanted, self._remote)
             else:
-                components = tar.scan(path, self._remote)
+                parts = tar.scan(path, wanted, self._remote)
             size = open_bytes(path, self._remote).size
-            index.add(self._rows(path, size, components, names))
+            index.add(_Table(self, path, size, fits, names).filled(parts))
         if len(index.finish()) == 0:
             raise ValueError(f"no samples found in {self._paths}")
         return index
 
-    def _rows(
-        self, path: str, size: int, components: Iterable[tar.Component], names: Names | None
-    ) -> Array:
+
+class _Table:
+    """Gathers the components of an archive into samples: a row of offsets and sizes for each."""
+
+    def __init__(
+        self, reader: Webdataset, path: str, size: int, fits: Array, names: Names | None
+    ) -> None:
+        self._where, self._path, self._size = reader._where, path, size
+        self._fits, self._names = fits, names
+        self._missing, self._dtypes, self._ext = reader._missing, reader._dtypes, reader._ext
+        self._rows = Columns(2 * len(fits))
+        self._count = 0  # samples so far
+        self._is_twice = False
+
+    def filled(self, parts: Iterable[tar.Components]) -> Array:
         """Offset and length of each output of each sample; -1 and 0 for a missing one."""
-        rows, texts = Columns(2 * len(self._ext)), [] if names is not None else None
-        lacking = [-1, 0] * len(self._ext)
-        outputs = self._outputs_by_ext()
-        number, twice = -1, False
-        last: str | int | None = None
-        row: list[int] = []
-        exts: list[str] = []
-        name: list[str] = []
-        for key, ext, offset, length, text in components:
-            if key != last:
-                if number >= 0:
-                    self._add(path, number, row, exts, name, rows, texts)
-                last, number, row, exts = key, number + 1, lacking.copy(), []
-                name = [""] * len(self._ext)
-            exts.append(ext)
-            for k in outputs.get(self._cased(ext), ()):
-                if row[2 * k] >= 0:
-                    twice = True
-                    continue
-                if offset + length > size or length % self._dtypes[k].bytes:
-                    raise self._misfit(path, size, k, text or ext, offset, length)
-                row[2 * k : 2 * k + 2] = offset, length
-                name[k] = text
-        if number >= 0:
-            self._add(path, number, row, exts, name, rows, texts)
-        if twice:
+        waiting: list[tar.Components] = []
+        count, enough = 0, _TOGETHER
+        for part in parts:
+            waiting.append(part)
+            count += len(part.ext)
+            if count >= enough:  # the last sample may go on in the next part
+                whole = _joined(waiting)
+                last = int(np.flatnonzero(whole.is_new)[-1])
+                self._add(_cut(whole, slice(0, last)))
+                waiting = [_cut(whole, slice(last, None))]
+                count = len(whole.ext) - last
+                enough = max(_TOGETHER, 2 * count)
+        if waiting:
+            self._add(_joined(waiting))
+        if self._is_twice:
             warnings.warn(
-                f"{self._where}: samples of {path!r} have several components for one output; the "
-                f"first is used",
+                f"{self._where}: samples of {self._path!r} have several components for one "
+                f"output; the first is used",
                 stacklevel=2,
             )
-        if names is not None and texts is not None:
-            names.add(texts)
-        return rows.table()
+        return self._rows.table()
 
-    def _outputs_by_ext(self) -> dict[str, list[int]]:
-        """The outputs that want each extension."""
-        found: dict[str, list[int]] = {}
-        for k, wanted in enumerate(self._ext):
-            for ext in wanted:
-                found.setdefault(ext, []).append(k)
-        return found
+    def _add(self, found: tar.Components) -> None:
+        """Append whole samples."""
+        sample = np.cumsum(found.is_new) - 1
+        count = int(sample[-1]) + 1 if len(sample) else 0
+        rows = np.tile(np.array([-1, 0], np.int64), (count, len(self._fits)))
+        names = [b""] * (count * len(self._fits)) if found.names is not None else []
+        for k, fits in enumerate(self._fits):
+            chosen = np.flatnonzero(fits[found.ext])
+            own = sample[chosen]
+            is_first = np.diff(own, prepend=-1) > 0
+            self._is_twice |= not is_first.all()
+            chosen, own = chosen[is_first], own[is_first]
+            self._check(k, found, chosen)
+            rows[own, 2 * k], rows[own, 2 * k + 1] = found.offsets[chosen], found.sizes[chosen]
+            if found.names is not None:
+                for s, c in zip(own.tolist(), chosen.tolist(), strict=True):
+                    names[s * len(self._fits) + k] = _encoded(found.names[c])
+        self._keep(rows, names, found.offsets[found.is_new])
+        self._count += count
 
-    def _add(
-        self, path: str, number: int, row: list[int], exts: list[str], names: list[str],
-        rows: Columns, texts: list[bytes] | None,
-    ) -> None:  # fmt: skip
-        """Append a sample, unless components are missing."""
-        if self._missing != "empty" and -1 in row[::2]:
-            if self._missing == "error":
-                raise self._underfull(path, number, row, exts)
+    def _check(self, output: int, found: tar.Components, chosen: Array) -> None:
+        """Components lie in the archive, and hold whole elements."""
+        offsets, sizes, dtype = found.offsets[chosen], found.sizes[chosen], self._dtypes[output]
+        wrong = np.flatnonzero((sizes > self._size - offsets) | (sizes % dtype.bytes != 0))
+        if not len(wrong):
             return
-        rows.row(*row)
-        if texts is not None:
-            texts += [n.encode("utf-8", "surrogateescape") for n in names]
-
-    def _misfit(
-        self, path: str, size: int, output: int, name: str, offset: int, length: int
-    ) -> ValueError:
-        what = f"{path!r}: component {name!r} at {offset} has {length} bytes"
-        if offset + length > size:
-            return ValueError(f"{what} by the index, but the archive has {size}")
-        dtype = self._dtypes[output]
-        return ValueError(f"{what}, no multiple of the size of {dtype}, the type of output {output}")
-
-    def _underfull(self, path: str, number: int, row: list[int], exts: list[str]) -> ValueError:
-        lacking = ";".join(sorted(self._ext[row[::2].index(-1)]))
-        at = max(row[::2])
-        place = f" (at {at})" if at >= 0 else ""
-        return ValueError(
-            f"{path!r}: sample {number}{place} has no component {lacking!r}; it has "
-            f"{', '.join(exts)}"
+        at, size = int(offsets[wrong[0]]), int(sizes[wrong[0]])
+        name = found.names[chosen[wrong[0]]] if found.names is not None else ""
+        what = f"{self._path!r}: component {name or ';'.join(sorted(self._ext[output]))!r} at {at}"
+        if at + size > self._size:
+            raise ValueError(f"{what} has {size} bytes by the index, but the archive has {self._size}")
+        raise ValueError(
+            f"{what} has {size} bytes, no multiple of the size of {dtype}, the type of output "
+            f"{output}"
         )
+
+    def _keep(self, rows: Array, names: list[bytes], begins: Array) -> None:
+        """Append the samples that have all components, or all samples."""
+        lacking = np.flatnonzero((rows[:, ::2] < 0).any(1))
+        if self._missing == "error" and len(lacking):
+            row = rows[lacking[0]]
+            ext = ";".join(sorted(self._ext[int(np.flatnonzero(row[::2] < 0)[0])]))
+            number, at = self._count + int(lacking[0]), int(begins[lacking[0]])
+            raise ValueError(f"{self._path!r}: sample {number} (at {at}) has no component {ext!r}")
+        if self._missing == "skip" and len(lacking):
+            width = len(self._fits)
+            kept = np.delete(np.arange(len(rows)), lacking)
+            rows = rows[kept]
+            names = [n for k in kept.tolist() for n in names[k * width : (k + 1) * width]]
+        self._rows.chunk(rows)
+        if self._names is not None:
+            self._names.add(names)
+
+
+def _joined(parts: Sequence[tar.Components]) -> tar.Components:
+    if len(parts) == 1:
+        return parts[0]
+    names = None if parts[0].names is None else [n for p in parts for n in p.names or ()]
+    return tar.Components(*(np.concatenate(c) for c in list(zip(*parts, strict=True))[:4]), names)
+
+
+def _cut(part: tar.Components, where: slice) -> tar.Components:
+    names = None if part.names is None else part.names[where]
+    return tar.Components(*(c[where] for c in part[:4]), names)
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
 
 
 def _dtypes(where: str, given: Any, count: int) -> list[DType]:

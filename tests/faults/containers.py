@@ -186,7 +186,7 @@ FORMATS = {
     "lmdb_protos": Damage("Caffe2", "*/data.mdb", _lmdb),
     "npy_files": Damage("Numpy", "*.npy", _npy, _regions, has_place=False, is_alone=True, is_verbatim=False),
     "fits": Damage("Fits", "*.fits", _fits, has_place=False, is_alone=True, is_verbatim=False),
-    "coco": Damage("Outlines", "*.json", _coco, _coco_options),
+    "coco": Damage("Outlines", "*.json", _coco, _coco_options, named=("cannot read",)),
     "coco_saved": Damage("Saved", "saved/*.dat", _binary, lambda r: {"polygon_masks": True, "image_ids": True}, has_place=False, named=("cannot read",)),
 }  # fmt: skip
 

@@ -6,12 +6,14 @@ they follow each other in the archive. Nothing is ever extracted: member names a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import starmap
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ...fusion.graph.shapes import Array
+from ...fusion.graph.storage import address_of
+from ...kernels.cpu.helpers import function
 from .byte_files import ByteFile, open_bytes, read_whole
 
 if TYPE_CHECKING:
@@ -24,8 +26,11 @@ _WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, folders,
 # Long names, further settings, settings for all members, long targets of links, the volume's name:
 # they do not end what was said about the next file.
 _ABOUT_NEXT = (b"L", b"x", b"g", b"K", b"V")
-# Headers of small members are found in windows of this size: 10⁶ of them need few reads.
-_WINDOW_BYTES = 1 << 16
+# Headers of small members are found in windows of this size: 10⁶ of them need few reads. Looking
+# for one member needs a small one.
+_WINDOW_BYTES, _SMALL_WINDOW_BYTES = 1 << 20, 1 << 14
+_EXT_BYTES = 16  # of an extension, in rows of `tar_headers`
+_LINES = 1 << 14  # of an index that are parsed at a time
 # Long names are members of their own. No file system has names of more than a few thousand bytes.
 _MAX_NAME_BYTES = 1 << 20
 
@@ -38,16 +43,82 @@ class Member(NamedTuple):
     size: int
 
 
-#: A part of a sample: what tells its sample from the neighbours, its extension, place and name
-#: (which old indexes lack). A plain tuple, because an archive may have millions of them.
-Component = tuple[str | int, str, int, int, str]
+class Components(NamedTuple):
+    """Parts of samples, in columns: a piece of an archive, or of its index."""
+
+    is_new: Array  # whether another sample begins
+    ext: Array  # the number of the extension among those that are wanted, or -1
+    offsets: Array
+    sizes: Array
+    names: list[str] | None  # in an index
+
+
+class Wanted:
+    """The extensions that a reader wants, by number."""
+
+    def __init__(self, exts: Sequence[str], fold: bool = False) -> None:
+        self._fold = fold
+        self._numbers = {self._cased(ext): k for k, ext in enumerate(exts)}
+
+    def _cased(self, ext: str) -> str:
+        return ext.lower() if self._fold else ext
+
+    def number(self, ext: str) -> int:
+        """The number of an extension, or -1."""
+        return self._numbers.get(self._cased(ext), -1)
+
+    def numbers(self, rows: Array, window: memoryview) -> Array:
+        """The numbers of the extensions in rows of `tar_headers`."""
+        found = np.full(len(rows), -1, np.int64)
+        words = np.ascontiguousarray(rows[:, 1:3])
+        odd = rows[:, 3] > _EXT_BYTES
+        if self._fold:
+            letters = words.view(np.uint8)
+            odd |= (letters.reshape(-1, _EXT_BYTES) > 127).any(1)
+            letters[(letters >= ord("A")) & (letters <= ord("Z"))] += ord("a") - ord("A")
+        for ext, number in self._numbers.items():
+            raw = ext.encode("utf-8", "surrogateescape")
+            if len(raw) <= _EXT_BYTES:
+                low, high = np.frombuffer(raw.ljust(_EXT_BYTES, b"\0"), "<i8").tolist()
+                same = (words[:, 0] == low) & (words[:, 1] == high) & (rows[:, 3] == len(raw))
+                found[same] = number
+        for k in np.flatnonzero(odd).tolist():
+            name = _name(bytes(window[rows[k, 4] - BLOCK_BYTES : rows[k, 4]]), 0)
+            found[k] = self.number(split(name)[1])
+        return found
 
 
 def members(path: str, remote: RemoteOptions | None = None, start: int = 0) -> Iterator[Member]:
     """All regular files of an archive, in order, from a header at `start` on."""
     walk = _Walk(path, remote, start)
     while not walk.is_over:
-        yield from starmap(Member, walk.next_window())
+        walk.read_window(_SMALL_WINDOW_BYTES)
+        while walk.has_header():
+            member = walk.take()
+            if member is not None:
+                yield member
+
+
+def scan(path: str, wanted: Wanted, remote: RemoteOptions | None = None) -> Iterator[Components]:
+    """The components of all samples of an archive."""
+    walk = _Walk(path, remote)
+    last = ""
+    while not walk.is_over:
+        walk.read_window(_WINDOW_BYTES)
+        while walk.has_header():
+            found, last = walk.take_many(wanted, last)
+            if found is not None:
+                yield found
+            elif walk.has_header() and (member := walk.take()) is not None:
+                base, ext = split(member.name)
+                if not _is_hidden(base):
+                    yield _one(base != last, wanted.number(ext), member)
+                    last = base
+
+
+def _one(is_new: bool, ext: int, member: Member) -> Components:
+    columns = ([ext], [member.offset], [member.size])
+    return Components(np.array([is_new]), *(np.array(c, np.int64) for c in columns), None)
 
 
 class _Walk:
@@ -58,59 +129,81 @@ class _Walk:
         self._file = open_bytes(path, remote)
         if self._file.size == 0:
             raise ValueError(f"{path!r} is empty, not a tar archive")
-        self._buffer = bytearray(_WINDOW_BYTES)
         self._step = 0  # bytes from the last header to the next one
+        self._begin, self._window = start, memoryview(b"")
+        self._buffer = np.empty(0, np.uint8)
+        self._rows = np.empty((0, 6), np.int64)
         self._long_name: str | None = None
         self._long_size: int | None = None
 
-    def next_window(self) -> list[tuple[str, int, int]]:
-        """Name, offset and size of the members whose headers lie in the next window."""
-        # Reading on behind a header pays only if that reaches many others.
-        wanted = _WINDOW_BYTES if self._step < _WINDOW_BYTES // 16 else BLOCK_BYTES
-        view = memoryview(self._buffer)[:wanted]
-        begin, window = self._at, bytes(view[: self._file.read_into(view, self._at)])
-        if len(window) < BLOCK_BYTES:
-            raise _damaged(self._path, begin, "the file ends inside of a header")
-        found: list[tuple[str, int, int]] = []
-        headers: list[int] = []
-        try:
-            while not self.is_over and (at := self._at - begin) <= len(window) - BLOCK_BYTES:
-                if not window[at] and not any(window[at : at + BLOCK_BYTES]):
-                    self.is_over = True  # the end of the archive
-                    break
-                headers.append(at)
-                self._take(window, at, found)
-        except ValueError:
-            self._check_headers(window, begin, headers)  # the first mistake counts
-            raise
-        self._check_headers(window, begin, headers)
+    def read_window(self, size: int) -> None:
+        """Read the next header, and more behind it if that reaches many others."""
+        if self._step >= size // 16:
+            size = BLOCK_BYTES
+        if len(self._buffer) < size:
+            self._buffer = np.empty(size, np.uint8)
+        view = memoryview(self._buffer.data)[:size]
+        self._begin, self._window = self._at, view[: self._file.read_into(view, self._at)]
+        if len(self._window) < BLOCK_BYTES:
+            raise _damaged(self._path, self._at, "the file ends inside of a header")
+
+    def has_header(self) -> bool:
+        """Whether the next header is in the window."""
+        return not self.is_over and self._at - self._begin <= len(self._window) - BLOCK_BYTES
+
+    def take_many(self, wanted: Wanted, last: str) -> tuple[Components | None, str]:
+        """The members with plain headers from here on, if there are any, and the last base name."""
+        if len(self._window) == BLOCK_BYTES or (self._long_name, self._long_size) != (None, None):
+            return None, last
+        if len(self._rows) < len(self._window) // BLOCK_BYTES:
+            self._rows = np.empty((len(self._window) // BLOCK_BYTES, 6), np.int64)
+        left = self._file.size - self._begin
+        job = np.array([address_of(self._buffer), len(self._window), self._at - self._begin, left,
+                        -1, 0, 0], np.int64)  # fmt: skip
+        function("tar_headers")(address_of(job), len(self._rows), address_of(self._rows))
+        end, base, base_size, count = job[[2, 4, 5, 6]].tolist()
+        if self._begin + end > self._at:
+            self._at = self._begin + end
+            self._step = 2 * BLOCK_BYTES
+            self.is_over = self._at >= self._file.size
+        rows = self._rows[:count]
+        rows = rows[rows[:, 3] >= 0]  # no hidden files
+        if not len(rows):
+            return None, last
+        is_new = rows[:, 0] == 0
+        head = self._window[rows[0, 4] - BLOCK_BYTES : rows[0, 4]]
+        is_new[0] = split(_name(bytes(head), 0))[0] != last
+        last = _text(bytes(self._window[base : base + base_size]))
+        return Components(is_new, wanted.numbers(rows, self._window), rows[:, 4] + self._begin,
+                          rows[:, 5].copy(), None), last  # fmt: skip
+
+    def take(self) -> Member | None:
+        """Take in one header; returns the file that it belongs to, if it does."""
+        at = self._at - self._begin
+        block = bytes(self._window[at : at + BLOCK_BYTES])
+        if not any(block):
+            self.is_over = True  # the end of the archive
+            return None
+        if _number(block[148:156]) != sum(block) - sum(block[148:156]) + 8 * 32:
+            raise _damaged(self._path, self._at, "the checksum of the header is wrong")
+        found = self._take(block)
+        self.is_over = self._at >= self._file.size
         return found
 
-    def _check_headers(self, window: bytes, begin: int, headers: list[int]) -> None:
-        """Compare the checksums of all headers in a window."""
-        blocks = np.frombuffer(window[: len(window) // BLOCK_BYTES * BLOCK_BYTES], np.uint8)
-        chosen = blocks.reshape(-1, BLOCK_BYTES)[np.array(headers, np.int64) // BLOCK_BYTES]
-        sums = chosen.sum(1, np.int64) - chosen[:, 148:156].sum(1, np.int64) + 8 * 32
-        for at, wanted in zip(headers, sums.tolist(), strict=True):
-            if _number(window[at + 148 : at + 156]) != wanted:
-                text = "the checksum of the header is wrong"
-                raise _damaged(self._path, begin + at, text)
-
-    def _take(self, window: bytes, place: int, found: list[tuple[str, int, int]]) -> None:
-        """Take in a header, and go on to the next one."""
-        at, kind = self._at, window[place + 156 : place + 157]
+    def _take(self, block: bytes) -> Member | None:
+        at, kind = self._at, block[156:157]
         begin, is_file = at + BLOCK_BYTES, kind in _REGULAR
-        size = _number(window[place + 124 : place + 136])
+        size = _number(block[124:136])
         if size is None or size < 0:
-            text = window[place + 124 : place + 136]
-            raise _damaged(self._path, at, f"an invalid size: {text!r}")
+            raise _damaged(self._path, at, f"an invalid size: {block[124:136]!r}")
         if is_file and self._long_size is not None:
             size = self._long_size
         if size > self._file.size - begin:
             left = self._file.size - begin
             raise _damaged(self._path, at, f"a member of {size} bytes, but {left} are left")
+        found = None
         if is_file:
-            found.append((self._long_name or _name(window, place), begin, size))
+            found = Member(self._long_name or _name(block, 0), begin, size)
         else:
             self._take_special(kind, begin, size)
         if is_file or kind not in _ABOUT_NEXT:
@@ -118,7 +211,7 @@ class _Walk:
         if kind not in _WITHOUT_DATA:
             begin += -(-size // BLOCK_BYTES) * BLOCK_BYTES
         self._step, self._at = begin - at, begin
-        self.is_over = begin >= self._file.size
+        return found
 
     def _take_special(self, kind: bytes, begin: int, size: int) -> None:
         """Take in what is no file: names of files that follow, folders, links, devices."""
@@ -196,18 +289,15 @@ def split(name: str) -> tuple[str, str]:
     return (name, "") if dot < 0 else (name[:dot], name[dot + 1 :])
 
 
-def scan(path: str, remote: RemoteOptions | None = None) -> Iterator[Component]:
-    """The components of the samples of an archive."""
-    walk = _Walk(path, remote)
-    while not walk.is_over:
-        for name, offset, size in walk.next_window():
-            base, ext = split(name)
-            if base and base[-1] != "/":  # not a hidden file, such as those of macOS
-                yield base, ext, offset, size, name
+def _is_hidden(base: str) -> bool:
+    """Whether a sample's name is that of a hidden file, such as those of macOS."""
+    return not base or base[-1] == "/"
 
 
-def read_index(path: str, remote: RemoteOptions | None = None) -> Iterator[Component]:
-    """The components of the samples of an index file."""
+def read_index(
+    path: str, wanted: Wanted, remote: RemoteOptions | None = None
+) -> Iterator[Components]:
+    """The components of all samples of an index file."""
     lines = read_whole(path, remote).decode("utf-8", "surrogateescape").splitlines()
     head = lines[0].split() if lines else []
     if not head:
@@ -229,32 +319,49 @@ def read_index(path: str, remote: RemoteOptions | None = None) -> Iterator[Compo
         raise ValueError(
             f"index {path!r} has {len(lines) - 1} samples, not {head[1]:.20} as line 1 says"
         )
-    for number in range(1, count + 1):
-        yield from _components(path, number + 1, lines[number], width)
+    for begin in range(1, count + 1, _LINES):
+        yield _columns(path, begin + 1, lines[begin : min(begin + _LINES, count + 1)], width, wanted)
 
 
-def _components(path: str, number: int, line: str, width: int) -> list[Component]:
-    words = line.split(" ")
-    words = words if all(words) else line.split()
+def _columns(
+    path: str, first: int, lines: Sequence[str], width: int, wanted: Wanted
+) -> Components:
+    """The components in some lines of an index; `first` is the number of the first one."""
+    words: list[str] = []
+    starts: list[int] = []
+    for k, line in enumerate(lines):
+        own = line.split()
+        if not own or len(own) % width:
+            raise _malformed(path, first + k, width, line)
+        starts.append(len(words) // width)
+        words += own
+    texts = words[1::width] + words[2::width]
+    if not all(map(_is_number, texts)):
+        for k, line in enumerate(lines):
+            own = line.split()
+            if not all(map(_is_number, own[1::width] + own[2::width])):
+                raise _malformed(path, first + k, width, line)
+    offsets, sizes = np.array([*map(int, texts)], np.int64).reshape(2, -1)
+    uneven = np.flatnonzero(offsets % BLOCK_BYTES)
+    if len(uneven):
+        line = first + int(np.searchsorted(starts, uneven[0], "right")) - 1
+        raise ValueError(
+            f"line {line} of index {path!r}: offset {offsets[uneven[0]]} is not a multiple of "
+            f"{BLOCK_BYTES}"
+        )
+    is_new = np.zeros(len(offsets), bool)
+    is_new[starts] = True
+    exts = np.array([*map(wanted.number, words[0::width])], np.int64)
+    names = words[3::width] if width == 4 else [""] * len(offsets)
+    return Components(is_new, exts, offsets, sizes, names)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _malformed(path: str, number: int, width: int, line: str) -> ValueError:
     wanted = "<ext> <offset> <size>" + (" <name>" if width == 4 else "")
-    if not words or len(words) % width:
-        raise _malformed(path, number, wanted, line)
-    found = []
-    for k in range(0, len(words), width):
-        ext, offset, size, *name = words[k : k + width]
-        digits = offset + size
-        if not (digits.isascii() and offset.isdigit() and size.isdigit()) or len(digits) > 36:
-            raise _malformed(path, number, wanted, line)
-        if int(offset) % BLOCK_BYTES:
-            raise ValueError(
-                f"line {number} of index {path!r}: offset {offset} is not a multiple of "
-                f"{BLOCK_BYTES}"
-            )
-        found.append((number, ext, int(offset), int(size), name[0] if name else ""))
-    return found
-
-
-def _malformed(path: str, number: int, wanted: str, line: str) -> ValueError:
     return ValueError(
         f"line {number} of index {path!r} must be `{wanted}` for each component, got {line[:80]!r}"
     )
@@ -265,16 +372,19 @@ def write_index(path: str, index_path: str) -> int:
     from pathlib import Path
 
     lines: list[str] = []
-    last: str | int | None = None
-    for key, ext, offset, size, name in scan(path):
+    last: str | None = None
+    for name, offset, size in members(path):
+        base, ext = split(name)
+        if _is_hidden(base):
+            continue
         if not ext or any(map(str.isspace, ext + name)):
             raise ValueError(f"{path!r}: an index cannot hold the name {name!r}")
         text = f"{ext} {offset} {size} {name}"
-        if key == last:
+        if base == last:
             lines[-1] += f" {text}"
         else:
             lines.append(text)
-        last = key
+        last = base
     text = f"v1.2 {len(lines)}\n" + "".join(f"{line}\n" for line in lines)
     Path(index_path).write_bytes(text.encode("utf-8", "surrogateescape"))
     return len(lines)
