@@ -74,17 +74,26 @@ class TarSamples(RecordSamples):
         return found
 
     def read_many(self, indices: Sequence[int]) -> Sequence[Sample | Bad]:
-        contents = []
-        for k in range(len(self._dtypes)):
-            files, offsets, lengths = self.index.places(indices, k)
-            contents.append(
-                self.index.files.read_parts(files, [max(0, o) for o in offsets], lengths)
-            )
-        stored = [c.storage() for c in contents]
-        if all(s is not None for s in stored):
-            columns = [self._column(d, *s) for d, s in zip(self._dtypes, stored, strict=True) if s]
+        width = len(self._dtypes)
+        places = [self.index.places(indices, k) for k in range(width)]
+        # Sample by sample, because the components of one follow each other in the archive.
+        numbers, offsets, lengths = (
+            np.array([place[j] for place in places], np.int64).T.ravel().tolist() for j in range(3)
+        )
+        contents = self.index.files.read_parts(numbers, [max(0, o) for o in offsets], lengths)
+        stored = contents.storage()
+        if stored is not None:
+            storage, sizes = stored
+            addresses = np.ascontiguousarray(storage.addresses.reshape(-1, width).T)
+            columns = [
+                self._column(d, Storage(addresses[k], storage.owner), sizes[k::width])
+                for k, d in enumerate(self._dtypes)
+            ]
             return ColumnTable(len(indices), columns)
-        return [self._sample(i, [c[k] for c in contents]) for k, i in enumerate(indices)]
+        return [
+            self._sample(i, [contents[width * s + k] for k in range(width)])
+            for s, i in enumerate(indices)
+        ]
 
     def _column(self, dtype: DType, storage: Storage, sizes: Array) -> Column:
         return Column(storage, Shapes(sizes[:, None] // dtype.bytes), dtype)

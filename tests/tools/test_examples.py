@@ -153,9 +153,9 @@ def test_masks_follow_their_pictures(run, device):
 
 
 def test_a_detector_learns_from_coco(run):
-    text = run("coco_detection", "--pictures 96 --epochs 4")
+    text = run("coco_detection", "--pictures 128 --epochs 5")
     found = [tuple(map(int, n)) for n in re.findall(r"(\d+) of (\d+) objects", text)]
-    assert len(found) == 4 and found[-1][0] > 0.7 * found[-1][1] > 50, text
+    assert len(found) == 5 and found[-1][0] > 0.6 * found[-1][1] > 50, text
 
 
 def test_training_from_tfrecords(run):

@@ -31,12 +31,12 @@ def scan(path: str, remote: RemoteOptions | None = None) -> Array:
     """The records of a file, found by their lengths."""
     file = open_bytes(path, remote)
     found, checks = Columns(2), Columns(1)
-    window, begin, at = memoryview(b""), 0, 0
+    window, begin, at, last = memoryview(b""), 0, 0, 0
     buffer = bytearray(_WINDOW_BYTES)
     while at < file.size:
         if at + HEAD_BYTES > begin + len(window):
-            # A large record is followed by a large one: then read only its head.
-            wanted = HEAD_BYTES if at - begin > 4 * _WINDOW_BYTES else _WINDOW_BYTES
+            # Reading on behind a head pays only if that reaches many others.
+            wanted = HEAD_BYTES if at - last > _WINDOW_BYTES // 16 else _WINDOW_BYTES
             begin, window = at, _window(file, buffer, at, wanted)
             if len(window) < HEAD_BYTES:
                 raise _damaged(path, at, f"the file ends after {len(window)} bytes of its head")
@@ -46,7 +46,7 @@ def scan(path: str, remote: RemoteOptions | None = None) -> Array:
             raise _damaged(path, at, f"it has {length} bytes by its head, but {left} are left")
         found.row(at, FRAME_BYTES + length)
         checks.row(check)
-        at += FRAME_BYTES + length
+        last, at = at, at + FRAME_BYTES + length
     rows = np.stack(found.finish(), 1) if len(found) else np.empty((0, 2), np.int64)
     stored = checks.finish()[0]
     wrong = np.flatnonzero(crc32c.of_lengths(rows[:, 1] - FRAME_BYTES) != stored)
@@ -96,7 +96,7 @@ def numbers(path: str, width: int, remote: RemoteOptions | None = None) -> Array
         raise ValueError(f"index {path!r} must have {width} integers per line: {error}") from None
     if rows.shape[1] != width:
         raise ValueError(
-            f"line 1 of index {path!r} has {rows.shape[1]} integers, wanted {width} per line"
+            f"index {path!r} must have {width} integers per line: line 1 has {rows.shape[1]}"
         )
     return rows
 
