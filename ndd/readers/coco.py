@@ -92,9 +92,11 @@ class CocoSamples:
         drawn: list[tuple[int, Array]] = []
         for number, first, last in found.part("polygons", "polygon_starts", index).tolist():
             if last - first >= 3:
-                drawn.append(
-                    (int(labels[number]), polygon_mask(vertices[first:last], height, width))
-                )
+                try:
+                    pixels = polygon_mask(vertices[first:last], height, width)
+                except ValueError as error:
+                    raise ValueError(f"object {number} of its annotations: {error}") from None
+                drawn.append((int(labels[number]), pixels))
         for number, runs in found.masks(index):
             drawn.append((int(labels[number]), run_length_mask(runs, height, width)))  # type: ignore[arg-type]
         mask = np.zeros(height * width, np.int32)

@@ -37,7 +37,7 @@ MOST_SECONDS = 10.0  # of CPU time
 MOST_BYTES = 1 << 30
 COUNT = 7
 # Records, bytes and lines have a place; JSON has one in its tree.
-PLACE = re.compile(r"offset -?\d|index \d|byte \d|line \d|:\d+:|at \d|\w\[\d+\]|char \d|HDU \d|row \d|dictionary with lists|recursion|has no images|no pictures found|no records|are empty|is empty")
+PLACE = re.compile(r"offset -?\d|index \d|byte \d|line \d|:\d+:|at \d|\w\[\d+\]|char \d|HDU \d|object \d|row \d|dictionary with lists|recursion|has no images|no pictures found|no records|are empty|is empty")
 
 
 @dataclass(frozen=True)
