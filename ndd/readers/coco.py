@@ -96,16 +96,21 @@ class CocoSamples:
                 f"a mask of {height} × {width} pixels is larger than the limit of "
                 f"{get_max_pixels()}; ndd.decoders.set_max_pixels can raise it"
             )
-        outlines: list[tuple[int, Callable[[], Array]]] = []
+        outlines: list[tuple[int, int, Callable[[], Array]]] = []
         for number, first, last in found.part("polygons", "polygon_starts", index).tolist():
             if last - first >= 3:
                 points = vertices[first:last]
-                outlines.append((labels[number], partial(polygon_mask, points, height, width)))
+                draw = partial(polygon_mask, points, height, width)
+                outlines.append((labels[number], number, draw))
         for number, runs in found.masks(index):
-            outlines.append((labels[number], partial(run_length_mask, runs, height, width)))
+            draw = partial(run_length_mask, runs, height, width)
+            outlines.append((labels[number], number, draw))
         mask = np.zeros(height * width, np.int32)
-        for label, pixels in sorted(outlines, key=lambda entry: entry[0]):
-            mask[pixels()] = label  # one after the other: each takes a byte per pixel
+        for label, number, pixels in sorted(outlines, key=lambda entry: entry[0]):
+            try:
+                mask[pixels()] = label  # one after the other: each takes a byte per pixel
+            except ValueError as error:
+                raise ValueError(f"object {number} of its annotations: {error}") from None
         return np.ascontiguousarray(mask.reshape(width, height).T)[:, :, None]
 
     def fill(self, index: int, data: Any = None) -> Sample:
