@@ -6,6 +6,7 @@ import argparse
 import atexit
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,20 +30,25 @@ def draw(kind: str, height: int, width: int, rng: np.random.Generator) -> np.nda
     return image.clip(0, 255).astype(np.uint8)
 
 
-def write_jpegs(root: Path, per_class: int = 16, size: int = 96, seed: int = 0) -> Path:
-    """Fill `root` with folders of pictures, all of different sizes."""
+def jpeg_encoder() -> Callable[[np.ndarray], bytes]:
+    """A function that encodes pictures."""
     codec = nvimgcodec()
     encoder = codec.Encoder(
         device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY,
         backends=[codec.Backend(codec.BackendKind.CPU_ONLY)],
     )
+    return lambda picture: bytes(encoder.encode(codec.as_image(picture), codec="jpeg"))
+
+
+def write_jpegs(root: Path, per_class: int = 16, size: int = 96, seed: int = 0) -> Path:
+    """Fill `root` with folders of pictures, all of different sizes."""
+    encode = jpeg_encoder()
     rng = np.random.default_rng(seed)
     for kind in CLASSES:
         (root / kind).mkdir(parents=True, exist_ok=True)
         for k in range(per_class):
             height, width = (int(n) for n in rng.integers(size, size + size // 2, 2))
-            image = codec.as_image(draw(kind, height, width, rng))
-            (root / kind / f"{k:04d}.jpg").write_bytes(bytes(encoder.encode(image, codec="jpeg")))
+            (root / kind / f"{k:04d}.jpg").write_bytes(encode(draw(kind, height, width, rng)))
     return root
 
 

@@ -21,7 +21,7 @@ from .ops.resample import (
     perspective,  # noqa: F401  (its ops are collected below)
     resize,  # noqa: F401  (its ops are collected below)
 )
-from .readers import experimental_names as readers  # noqa: F401  (upstream's name)
+from .readers import experimental_names as readers
 
 _PREFIX = "experimental."
 # `import ndd.experimental.decoders` works as upstream; the module is the same. So for readers.

@@ -94,7 +94,7 @@ class WindowTaps(GpuCore):
         yield from indented(body)
 
     def _folded(self, p: int, k: int, own: str) -> Iterator[str]:
-        """The loop over pairs of taps along dimension k: see NOTE [folded sums] in ir/windows.py."""
+        """The loop over pairs of taps along dimension k: NOTE [folded sums] in ir/windows.py."""
         count = f"win_count_{p}_{k}"
         yield f"for tap_{k} in range(({count} + 1) // 2):"
         yield f"    w_{k} = tl.load(in_{self.core.weights} + (win_start_{p}_{k} + tap_{k}))"

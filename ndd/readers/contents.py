@@ -65,6 +65,26 @@ class Contents(Sequence["Array | Exception"]):
         return storage, np.array(ends, np.int64) - begin
 
 
+class PackedContents(Contents):
+    """Parts of files that could all be read, in one block of memory."""
+
+    def __init__(self, block: Array, begins: Array, ends: Array) -> None:
+        self._block, self._begins, self._ends = block, begins, ends
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def __getitem__(self, k: Any) -> Any:
+        if isinstance(k, slice):
+            return PackedContents(self._block, self._begins[k], self._ends[k])
+        return self._block[self._begins[k] : self._ends[k]]
+
+    def storage(self) -> tuple[Storage, Array]:
+        addresses = self._begins + address_of(self._block)
+        storage = Storage(addresses, Held([self._block]), dense=len(self._begins) == 1)
+        return storage, self._ends - self._begins
+
+
 def read_files(paths: Sequence[Path], read_ahead: bool = False) -> Contents:
     """The contents of files.
 

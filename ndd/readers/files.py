@@ -208,4 +208,6 @@ def _explained(error: Exception) -> Exception:
         new = type(error)(f"readers.File: cannot list {name!r}: {error.strerror}")
         new.errno = error.errno
         return new
-    return type(error)(f"readers.File: {error}")
+    # Subclasses of ValueError, such as those for characters, may want other arguments.
+    kind = ValueError if isinstance(error, ValueError) else type(error)
+    return kind(f"readers.File: {error}")

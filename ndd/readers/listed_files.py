@@ -37,7 +37,8 @@ class ListedFiles(Reader):
             reason = getattr(error, "strerror", None) or str(error)
             named = getattr(error, "filename", None)
             where = "" if named is None else f" {os.fsdecode(named)!r}"
-            raise type(error)(f"{self._where}: cannot list{where}: {reason}") from error
+            kind = type(error) if isinstance(error, OSError) else ValueError
+            raise kind(f"{self._where}: cannot list{where}: {reason}") from error
         if len(found) == 0:
             what = f" that fit {self._filter!r} in {self._root!r}" if self._files is None else ""
             raise ValueError(f"{self._where}: no files found{what}")

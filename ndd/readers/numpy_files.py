@@ -230,5 +230,6 @@ class Numpy(ListedFiles):
             array = np.asarray(tensor)
             arrays.append(region.cut(array, region.window(array.shape)))
         names: Sources = found._node.source_info
-        node = self._output(0, arrays, batch_size is not None).like(source_info=names)
+        is_batch = batch_size is not None
+        node = self._output(0, arrays, is_batch, lambda k: names[k]).like(source_info=names)
         return ((Tensor if batch_size is None else Batch)._of(node),)

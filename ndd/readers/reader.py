@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, overload
 
 from ..codecs.on_error import Ledger, Policy, SampleError, check_policy
@@ -363,8 +363,13 @@ class Reader(Resumable):
         if batch and isinstance(samples, Table):
             nodes = samples.nodes()
         else:
+
+            def name(s: int) -> str:
+                return data.name(indices[s])
+
             nodes = [
-                self._output(k, [s[k] for s in samples], batch) for k in range(len(self.outputs))
+                self._output(k, [s[k] for s in samples], batch, name)
+                for k in range(len(self.outputs))
             ]
         handle = Batch if batch else Tensor
         return tuple(
@@ -372,10 +377,12 @@ class Reader(Resumable):
             for k, node in enumerate(nodes)
         )
 
-    def _output(self, k: int, arrays: list[Array], batch: bool) -> Node:
-        """The node of output `k`."""
+    def _output(
+        self, k: int, arrays: list[Array], batch: bool, name: Callable[[int], str]
+    ) -> Node:
+        """The node of output `k`; `name` gives the name of a sample, for errors."""
         dtype, packed, *layout = self.outputs[k]
-        dtype = common_dtype(self._where, k, arrays) if dtype is None else dtype
+        dtype = common_dtype(self._where, k, arrays, name) if dtype is None else dtype
         if packed:
             return convert.copy_arrays(arrays, dtype, layout[0] if layout else None, batch)
         return convert.wrap_arrays(

@@ -112,15 +112,17 @@ def _unusable(where: str, empty: Sample, got: str, names: Sequence[str] | None) 
     )
 
 
-def common_dtype(where: str, output: int, arrays: Sequence[Array]) -> DType:
-    """The element type of an output whose records tell it."""
+def common_dtype(
+    where: str, output: int, arrays: Sequence[Array], name: Callable[[int], str]
+) -> DType:
+    """The element type of an output whose records tell it; `name` gives that of a sample."""
     first = arrays[0]
     for s, array in enumerate(arrays):
         if array.dtype != first.dtype or array.ndim != first.ndim:
             raise ValueError(
                 f"{where}: all samples of a batch must have the same type and number of "
-                f"dimensions: output {output} of sample {s} is {array.ndim}-D {array.dtype}, that "
-                f"of the first one {first.ndim}-D {first.dtype}"
+                f"dimensions: output {output} of sample {s} ({name(s)!r}) is {array.ndim}-D "
+                f"{array.dtype}, that of the first one ({name(0)!r}) {first.ndim}-D {first.dtype}"
             )
     found = from_numpy(first.dtype)
     assert found is not None, "readers make no other types"
@@ -183,4 +185,6 @@ def listed(where: str, what: Callable[[], L]) -> L:
         new.errno = error.errno
         raise new from error
     except (ValueError, TypeError, ImportError) as error:
-        raise type(error)(f"{where}: {error}") from error
+        # Subclasses, such as those for characters, may want other arguments.
+        kind = next(k for k in (ValueError, TypeError, ImportError) if isinstance(error, k))
+        raise kind(f"{where}: {error}") from error

@@ -192,8 +192,12 @@ class TFRecordSamples(RecordSamples):
 
 def _words(addresses: Array, count: int) -> Array:
     """`count` 32-bit numbers at each address."""
-    parts = [array_at(a, (4 * count,), np.dtype(np.uint8)) for a in addresses.tolist()]
-    return np.concatenate(parts).view("<u4").reshape(-1, count)
+    # Nothing between the addresses is looked at.
+    first = int(addresses.min())
+    span = int(addresses.max()) - first + 4 * count
+    memory = array_at(first, (span,), np.dtype(np.uint8))
+    places = (addresses - first)[:, None] + np.arange(4 * count)
+    return memory[places].view("<u4")
 
 
 def _default_bytes(default: Any) -> Array:

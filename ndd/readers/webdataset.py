@@ -18,9 +18,11 @@ from .reader import Reader
 from .record_samples import Column, ColumnTable, RecordSamples, listed, paths_of
 from .stores import tar
 from .stores.byte_files import open_bytes
+from .stores.columns import Columns
 from .stores.record_index import RecordIndex
 
 _MISSING = ("empty", "skip", "error")
+_TOGETHER = 1 << 14  # components that are gathered into samples at a time
 _NUMERIC = (
     dt.uint8, dt.uint16, dt.uint32, dt.uint64, dt.int8, dt.int16, dt.int32, dt.int64,
     dt.float16, dt.float32, dt.float64,
@@ -28,9 +30,12 @@ _NUMERIC = (
 
 
 class TarSamples(RecordSamples):
-    """Samples of tar archives: a record has one part per output."""
+    """Samples of tar archives: a record has one part per output.
 
-    def __init__(self, index: RecordIndex, names: Names, dtypes: Sequence[DType]) -> None:
+    `names` are those of an index; without one, names are looked up in the archives.
+    """
+
+    def __init__(self, index: RecordIndex, names: Names | None, dtypes: Sequence[DType]) -> None:
         super().__init__("readers.Webdataset", index)
         self._names, self._dtypes = names, dtypes
 
@@ -42,8 +47,25 @@ class TarSamples(RecordSamples):
         number, offset, _ = self.index.place(index, output)
         if offset < 0:
             return ""
+        path = self.index.files.paths[number]
+        if self._names is None:
+            return f"{path}:{offset}:{self._look_up(index, number, offset)}"
         name = self._names[index * len(self._dtypes) + output].decode("utf-8", "surrogateescape")
-        return f"{self.index.files.paths[number]}:{offset}:{name}"
+        return f"{path}:{offset}:{name}"
+
+    def _look_up(self, index: int, number: int, offset: int) -> str:
+        """The name of the member at an offset. Keeping all names would take more than the index."""
+        files = self.index.files
+        start = 0
+        if index > 0 and self.index.file(index - 1) == number:  # go on behind the sample before
+            places = [self.index.place(index - 1, k) for k in range(len(self._dtypes))]
+            end = max(at + size for _, at, size in places)
+            start = max(0, -(-end // tar.BLOCK_BYTES) * tar.BLOCK_BYTES)
+        try:
+            found = tar.members(files.paths[number], files.remote, start)
+            return next((m.name for m in found if m.offset >= offset), "")
+        except (OSError, ValueError):  # it has changed, or its server does not answer
+            return ""
 
     def read(self, index: int) -> Sample:
         (found,) = self.read_many([index])
@@ -52,17 +74,26 @@ class TarSamples(RecordSamples):
         return found
 
     def read_many(self, indices: Sequence[int]) -> Sequence[Sample | Bad]:
-        contents = []
-        for k in range(len(self._dtypes)):
-            files, offsets, lengths = self.index.places(indices, k)
-            contents.append(
-                self.index.files.read_parts(files, [max(0, o) for o in offsets], lengths)
-            )
-        stored = [c.storage() for c in contents]
-        if all(s is not None for s in stored):
-            columns = [self._column(d, *s) for d, s in zip(self._dtypes, stored, strict=True) if s]
+        width = len(self._dtypes)
+        places = [self.index.places(indices, k) for k in range(width)]
+        # Sample by sample, because the components of one follow each other in the archive.
+        numbers, offsets, lengths = (
+            np.array([place[j] for place in places], np.int64).T.ravel().tolist() for j in range(3)
+        )
+        contents = self.index.files.read_parts(numbers, [max(0, o) for o in offsets], lengths)
+        stored = contents.storage()
+        if stored is not None:
+            storage, sizes = stored
+            addresses = np.ascontiguousarray(storage.addresses.reshape(-1, width).T)
+            columns = [
+                self._column(d, Storage(addresses[k], storage.owner), sizes[k::width])
+                for k, d in enumerate(self._dtypes)
+            ]
             return ColumnTable(len(indices), columns)
-        return [self._sample(i, [c[k] for c in contents]) for k, i in enumerate(indices)]
+        return [
+            self._sample(i, [contents[width * s + k] for k in range(width)])
+            for s, i in enumerate(indices)
+        ]
 
     def _column(self, dtype: DType, storage: Storage, sizes: Array) -> Column:
         return Column(storage, Shapes(sizes[:, None] // dtype.bytes), dtype)
@@ -174,81 +205,135 @@ class Webdataset(Reader):
         return ext.lower() if self._fold else ext
 
     def _list(self) -> Samples:
-        names = Names()
+        names = Names() if self._indexes else None
         index = listed(self._where, lambda: self._index(names))
-        names.finish()
+        if names is not None:
+            names.finish()
         return TarSamples(index, names, self._dtypes)
 
-    def _index(self, names: Names) -> RecordIndex:
+    def _index(self, names: Names | None) -> RecordIndex:
+        exts = sorted({ext for wanted in self._ext for ext in wanted})
+        wanted = tar.Wanted(exts, self._fold)
+        # Which extensions, by number, belong to each output; the last entry is for -1.
+        fits = np.array([[e in own for e in exts] + [False] for own in self._ext], bool)
         index = RecordIndex(self._paths, len(self._ext), self._remote)
         for k, path in enumerate(self._paths):
+            if self._indexes:
+                parts = tar.read_index(self._indexes[k], wanted, self._remote)
+            else:
+                parts = tar.scan(path, wanted, self._remote)
             size = open_bytes(path, self._remote).size
-            found = self._samples_of(k)
-            index.add(self._rows(path, size, found, names))
+            index.add(_Table(self, path, size, fits, names).filled(parts))
         if len(index.finish()) == 0:
             raise ValueError(f"no samples found in {self._paths}")
         return index
 
-    def _samples_of(self, k: int) -> Iterable[list[tar.Component]]:
-        if self._indexes:
-            return tar.read_index(self._indexes[k], self._remote)
-        return tar.scan(self._paths[k], self._remote)
 
-    def _rows(
-        self, path: str, size: int, samples: Iterable[list[tar.Component]], names: Names
-    ) -> Array:
+class _Table:
+    """Gathers the components of an archive into samples: a row of offsets and sizes for each."""
+
+    def __init__(
+        self, reader: Webdataset, path: str, size: int, fits: Array, names: Names | None
+    ) -> None:
+        self._where, self._path, self._size = reader._where, path, size
+        self._fits, self._names = fits, names
+        self._missing, self._dtypes, self._ext = reader._missing, reader._dtypes, reader._ext
+        self._rows = Columns(2 * len(fits))
+        self._count = 0  # samples so far
+        self._is_twice = False
+
+    def filled(self, parts: Iterable[tar.Components]) -> Array:
         """Offset and length of each output of each sample; -1 and 0 for a missing one."""
-        rows: list[list[int]] = []
-        texts: list[bytes] = []
-        twice = False
-        for number, sample in enumerate(samples):
-            row, name = [-1, 0] * len(self._ext), [b""] * len(self._ext)
-            for component in sample:
-                ext = self._cased(component.ext)
-                for k, wanted in enumerate(self._ext):
-                    if ext not in wanted:
-                        continue
-                    if row[2 * k] >= 0:
-                        twice = True
-                        continue
-                    self._check(path, size, k, component)
-                    row[2 * k : 2 * k + 2] = component.offset, component.size
-                    name[k] = component.name.encode("utf-8", "surrogateescape")
-            if -1 in row[::2] and self._missing != "empty":
-                if self._missing == "error":
-                    raise self._underfull(path, number, sample, row)
-                continue
-            rows.append(row)
-            texts += name
-        if twice:
+        waiting: list[tar.Components] = []
+        count, enough = 0, _TOGETHER
+        for part in parts:
+            waiting.append(part)
+            count += len(part.ext)
+            if count >= enough:  # the last sample may go on in the next part
+                whole = _joined(waiting)
+                last = int(np.flatnonzero(whole.is_new)[-1])
+                self._add(_cut(whole, slice(0, last)))
+                waiting = [_cut(whole, slice(last, None))]
+                count = len(whole.ext) - last
+                enough = max(_TOGETHER, 2 * count)
+        if waiting:
+            self._add(_joined(waiting))
+        if self._is_twice:
             warnings.warn(
-                f"{self._where}: samples of {path!r} have several components for one output; the "
-                f"first is used",
+                f"{self._where}: samples of {self._path!r} have several components for one "
+                f"output; the first is used",
                 stacklevel=2,
             )
-        names.add(texts)
-        return np.array(rows, np.int64).reshape(-1, 2 * len(self._ext))
+        return self._rows.table()
 
-    def _check(self, path: str, size: int, output: int, component: tar.Component) -> None:
-        what = f"{path!r}: component {component.name or component.ext!r} at {component.offset}"
-        if component.offset + component.size > size:
-            raise ValueError(
-                f"{what} has {component.size} bytes by the index, but the archive has {size}"
-            )
-        if component.size % self._dtypes[output].bytes:
-            raise ValueError(
-                f"{what} has {component.size} bytes, no multiple of the size of "
-                f"{self._dtypes[output]}, the type of output {output}"
-            )
+    def _add(self, found: tar.Components) -> None:
+        """Append whole samples."""
+        sample = np.cumsum(found.is_new) - 1
+        count = int(sample[-1]) + 1 if len(sample) else 0
+        rows = np.tile(np.array([-1, 0], np.int64), (count, len(self._fits)))
+        names = [b""] * (count * len(self._fits)) if found.names is not None else []
+        for k, fits in enumerate(self._fits):
+            chosen = np.flatnonzero(fits[found.ext])
+            own = sample[chosen]
+            is_first = np.diff(own, prepend=-1) > 0
+            self._is_twice |= not is_first.all()
+            chosen, own = chosen[is_first], own[is_first]
+            self._check(k, found, chosen)
+            rows[own, 2 * k], rows[own, 2 * k + 1] = found.offsets[chosen], found.sizes[chosen]
+            if found.names is not None:
+                for s, c in zip(own.tolist(), chosen.tolist(), strict=True):
+                    names[s * len(self._fits) + k] = _encoded(found.names[c])
+        self._keep(rows, names, found.offsets[found.is_new])
+        self._count += count
 
-    def _underfull(
-        self, path: str, number: int, sample: list[tar.Component], row: list[int]
-    ) -> ValueError:
-        lacking = ";".join(sorted(self._ext[row[::2].index(-1)]))
-        return ValueError(
-            f"{path!r}: sample {number} (at {sample[0].offset}) has no component {lacking!r}; it "
-            f"has {', '.join(c.ext for c in sample)}"
+    def _check(self, output: int, found: tar.Components, chosen: Array) -> None:
+        """Components lie in the archive, and hold whole elements."""
+        offsets, sizes, dtype = found.offsets[chosen], found.sizes[chosen], self._dtypes[output]
+        wrong = np.flatnonzero((sizes > self._size - offsets) | (sizes % dtype.bytes != 0))
+        if not len(wrong):
+            return
+        at, size = int(offsets[wrong[0]]), int(sizes[wrong[0]])
+        name = found.names[chosen[wrong[0]]] if found.names is not None else ""
+        what = f"{self._path!r}: component {name or ';'.join(sorted(self._ext[output]))!r} at {at}"
+        if at + size > self._size:
+            raise ValueError(f"{what} has {size} bytes by the index, but the archive has {self._size}")
+        raise ValueError(
+            f"{what} has {size} bytes, no multiple of the size of {dtype}, the type of output "
+            f"{output}"
         )
+
+    def _keep(self, rows: Array, names: list[bytes], begins: Array) -> None:
+        """Append the samples that have all components, or all samples."""
+        lacking = np.flatnonzero((rows[:, ::2] < 0).any(1))
+        if self._missing == "error" and len(lacking):
+            row = rows[lacking[0]]
+            ext = ";".join(sorted(self._ext[int(np.flatnonzero(row[::2] < 0)[0])]))
+            number, at = self._count + int(lacking[0]), int(begins[lacking[0]])
+            raise ValueError(f"{self._path!r}: sample {number} (at {at}) has no component {ext!r}")
+        if self._missing == "skip" and len(lacking):
+            width = len(self._fits)
+            kept = np.delete(np.arange(len(rows)), lacking)
+            rows = rows[kept]
+            names = [n for k in kept.tolist() for n in names[k * width : (k + 1) * width]]
+        self._rows.chunk(rows)
+        if self._names is not None:
+            self._names.add(names)
+
+
+def _joined(parts: Sequence[tar.Components]) -> tar.Components:
+    if len(parts) == 1:
+        return parts[0]
+    names = None if parts[0].names is None else [n for p in parts for n in p.names or ()]
+    return tar.Components(*(np.concatenate(c) for c in list(zip(*parts, strict=True))[:4]), names)
+
+
+def _cut(part: tar.Components, where: slice) -> tar.Components:
+    names = None if part.names is None else part.names[where]
+    return tar.Components(*(c[where] for c in part[:4]), names)
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
 
 
 def _dtypes(where: str, given: Any, count: int) -> list[DType]:

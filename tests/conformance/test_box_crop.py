@@ -13,7 +13,7 @@ from ndd.runtime.rng import below
 
 from ..helpers import arrays
 from .modes import error_everywhere, same_everywhere
-from .oracle import _call, _results
+from .oracle import _call, _results, record_draws
 from .test_boxes import boxes, xywh
 
 TWO = np.float32([[0.3, 0.3, 0.6, 0.6], [0.1, 0.1, 0.3, 0.9]])
@@ -34,6 +34,8 @@ def drawn(lib, box, count=COUNT, labels=None, seed=3, **kwargs):
 def same_distribution(box, tolerance=0.06, **kwargs):
     """Quantiles of windows and numbers of boxes agree; standard errors are below 0.017."""
     ours, theirs = drawn(ndd, box, **kwargs), drawn(upstream, box, **kwargs)
+    record_draws("random_bbox_crop", *([np.hstack(v) for v in zip(*r[:2], strict=True)]
+                                       for r in (ours, theirs)))  # fmt: skip
     for mine, other in zip(ours[:2], theirs[:2], strict=True):
         at = [0.1, 0.25, 0.5, 0.75, 0.9]
         a, b = (np.quantile(np.stack(v).astype(float), at, axis=0) for v in (mine, other))

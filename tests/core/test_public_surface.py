@@ -17,25 +17,25 @@ UPSTREAM = "nvidia.dali.experimental.dynamic"
 # Names that we do not have yet, with the reason. A name that exists must not be here.
 VIDEO = "video comes with its own decoders and readers"
 MISSING = {
-    **dict.fromkeys(
-        ["decoders.video", "readers.Video", "readers.VideoResize", "experimental.readers.Video"], VIDEO
-    ),
-}  # fmt: skip
+    "decoders.video": VIDEO,
+    "experimental.readers.Video": VIDEO,
+    "readers.Video": VIDEO,
+    "readers.VideoResize": VIDEO,
+}
 # What upstream's modules import for themselves.
 IMPORTED = {
     "DeviceLike", "NoReturn", "TypeAlias", "Union", "local", "torch",
     "checkpoint.annotations", "checkpoint.Any", "checkpoint.NamedTuple", "checkpoint.Optional",
 }  # fmt: skip
 # Modules of upstream that we do not have.
-NO_MODULES = {
-    "pytorch": "torch's data loader nodes",
-}
+NO_MODULES = {"pytorch": "torch's data loader nodes"}
 CLASSES = (
     "Tensor", "Batch", "DType", "Device", "EvalContext", "EvalMode", "ExternalSource", "Stream",
     "ThreadPool", "random.RNG", "checkpoint.Checkpoint", "readers.File",
 )  # fmt: skip
-# Members that are no part of the interface.
-PRIVATE = {"__final__", "__slotnames__"}  # the second appears when an object was pickled
+# Members that are no part of the interface. Python adds `__slotnames__` to a class when one of its
+# objects is copied for the first time.
+PRIVATE = {"__final__", "__slotnames__"}
 
 
 def public_names(module, prefix=""):

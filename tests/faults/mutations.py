@@ -74,7 +74,8 @@ def _with_field(data: bytes, where: Field, rng: np.random.Generator) -> bytes:
     near = int(rng.integers(-2, 3))
     new = (
         old + near, len(data) - where.at + near, 0, old * 2 + near,
-        (1 << int(rng.integers(0, 8 * where.size + 1))) + near, int(rng.integers(0, top)),
+        (1 << int(rng.integers(0, 8 * where.size + 1))) + near,
+        int(rng.integers(0, top) if where.size < 8 else rng.integers(0, top, dtype=np.uint64)),
     )[int(rng.integers(6))]  # fmt: skip
     end = where.at + where.size
     return data[: where.at] + (new % top).to_bytes(where.size, order) + data[end:]

@@ -91,7 +91,7 @@ def test_types_equal_the_oracles(tmp_path):
     ):
         ndd.readers.Webdataset(paths=path, ext=["bin", "c"], dtypes=ndd.float32)
     with pytest.raises(
-        ValueError, match=r"component .0.c. at 1536 has 1 bytes, no multiple of the size of i16"
+        ValueError, match=r"component .c. at 1536 has 1 bytes, no multiple of the size of i16"
     ):
         ndd.readers.Webdataset(paths=path, ext=["bin", "c"], dtypes=[ndd.uint8, ndd.int16])
     with pytest.raises(ValueError, match="`dtypes` must be some of"):
@@ -122,7 +122,7 @@ def test_several_fitting_components_warn(archive):
 
 def test_missing_components_can_be_errors(archive):
     with pytest.raises(
-        ValueError, match=r"sample 2 \(at 7168\) has no component 'cls'; it has jpg, seg.png"
+        ValueError, match=r"sample 2 \(at 7168\) has no component 'cls'"
     ):
         ndd.readers.Webdataset(
             paths=archive, ext=["jpg", "cls"], missing_component_behavior="error"
@@ -157,7 +157,7 @@ def test_indexes_that_do_not_fit(tmp_path):
         ("v1.2", "line 1 .* a positive number of samples"),
         ("v1.2 0\n", "line 1 .* a positive number of samples"),
         ("v1.2 -1\njpg 512 2 a", "line 1 .* a positive number of samples"),
-        ("v1.2 2\njpg 512 2 a.jpg", "has 1 samples, not 2 as its head says"),
+        ("v1.2 2\njpg 512 2 a.jpg", "has 1 samples, not 2 as line 1 says"),
         (
             "v1.2 1\n\n",
             "line 2 .* must be `<ext> <offset> <size> <name>` for each component, got ''",

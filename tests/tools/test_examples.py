@@ -150,3 +150,25 @@ def test_masks_follow_their_pictures(run, device):
     text = run("segmentation", f"--batches 1 --batch-size 4 --resolution 32 --device {device}")
     assert int(re.match(r"(\d+) pixels have the colours", text)[1]) > 2000, text
     assert "batches of 4 × (3, 32, 32) with masks of the same size" in text
+
+
+def test_a_detector_learns_from_coco(run):
+    text = run("coco_detection", "--pictures 128 --epochs 5")
+    found = [tuple(map(int, n)) for n in re.findall(r"(\d+) of (\d+) objects", text)]
+    assert len(found) == 5 and found[-1][0] > 0.6 * found[-1][1] > 50, text
+
+
+def test_training_from_tfrecords(run):
+    text = run("tfrecord_training")
+    assert text.count(".idx: ") == 6 and "24 records" in text  # 4 + 2 files
+    accuracies = [float(a) for a in re.findall(r"accuracy (\d\.\d+)", text)]
+    assert len(accuracies) == 3 and accuracies[-1] > 0.85, text
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_shards_from_an_s3_server(run):
+    pytest.importorskip("moto")
+    text = run("webdataset_s3")
+    assert "rank 1: batches up to (2, 3, 64, 64), 36 pictures so far" in text, text
+    assert "36 pictures in 4 shards: {'across': 12, 'discs': 12, 'upright': 12}" in text
+    assert int(re.search(r"(\d+) bytes in the cache", text)[1]) > 50_000

@@ -37,6 +37,7 @@ from .jpeg_headers import jpeg_frames
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
 from .sincs import block_start, resample_block
+from .tar_headers import tar_headers
 from .vectors import F32, I32, ask_to_write
 from .window_rows import add_scaled, turn_line
 from .window_sums import has_next, lines_ahead
@@ -60,7 +61,7 @@ def as_f32(typingctx: Any, word: Any) -> Any:
 _PLAIN = (
     fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, sum_folded_row, turn_line,
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
-    example_fields, example_values, crc32c_parts,
+    example_fields, example_values, crc32c_parts, tar_headers,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 

@@ -76,9 +76,9 @@ def _find(node: Node, inputs: list[Node], silence: _Silence) -> Storage:
 def _region(signal: Array, silence: _Silence) -> Array:
     """The begin and the length of what is not silent."""
     window = silence.window
-    squares = np.square(signal, dtype=np.float64)
-    if not np.isfinite(squares.sum()):
-        with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.square(signal, dtype=np.float64)
+        if not np.isfinite(squares.sum()):
             return _loud_region(_power_of_any(squares, window), silence)
     return _loud_region(_window_sums(squares, window) / window, silence)
 

@@ -12,13 +12,16 @@ import numpy as np
 from ...fusion.graph.shapes import Array
 from ...kernels.common import forks
 from ...kernels.common.buffers import POOL
-from ..contents import ALIGNMENT, Contents, Place, open_regular, read_files
+from ..contents import ALIGNMENT, Contents, PackedContents, Place, open_regular, read_files
 
 if TYPE_CHECKING:
     from .remote import RemoteOptions
 
 # Files that a reader keeps open. Processes may often open only 1024.
 _OPEN = 64
+# Parts of a file that are this near to each other are read at once: a system call takes about as
+# long as copying this many bytes.
+_GAP_BYTES = 1 << 12
 # No container that we read at once (an index, a list) is larger than this by honest means.
 _MAX_WHOLE_BYTES = 16 << 30
 
@@ -145,12 +148,49 @@ class ByteFiles:
     ) -> Contents:
         """Parts of files, in one block of memory, or the error for each that cannot be read."""
         try:
+            packed = None if self._has_urls else self._read_runs(numbers, offsets, lengths)
+            if packed is not None:
+                return packed
             return Contents(self._read_together(numbers, offsets, lengths))
         except MemoryError as error:  # read them one by one to find the part that is too large
             if len(numbers) == 1:
                 return Contents([error])
             rows = zip(numbers, offsets, lengths, strict=True)
             return Contents([self._alone(*row) for row in rows])
+
+    def _read_runs(
+        self, numbers: Sequence[int], offsets: Sequence[int], lengths: Sequence[int]
+    ) -> PackedContents | None:
+        """Parts of local files; neighbours are read at once. None if a part cannot be read."""
+        number, offset = np.asarray(numbers, np.int64), np.asarray(offsets, np.int64)
+        end = offset + np.asarray(lengths, np.int64)
+        try:
+            files = {n: self[n] for n in dict.fromkeys(numbers)}
+        except (OSError, ValueError):
+            return None
+        sizes = np.array([files[n].size for n in numbers], np.int64)
+        if ((offset < 0) | (end < offset) | (end > sizes)).any():
+            return None
+        gaps = offset[1:] - end[:-1]
+        is_first = np.ones(len(offset), bool)
+        is_first[1:] = (number[1:] != number[:-1]) | (gaps < 0) | (gaps > _GAP_BYTES)
+        first = np.flatnonzero(is_first)
+        begin, stop = offset[first], end[np.append(first[1:], len(end)) - 1]
+        places = np.zeros(len(first) + 1, np.int64)
+        np.cumsum(-(-(stop - begin) // ALIGNMENT) * ALIGNMENT, out=places[1:])
+        block: Array = np.asarray(POOL.take(int(places[-1])))
+        view = memoryview(block.data)
+        for n, at, size, place in zip(number[first].tolist(), begin.tolist(),
+                                      (stop - begin).tolist(), places[:-1].tolist(),
+                                      strict=True):  # fmt: skip
+            try:
+                if files[n].read_into(view[place : place + size], at) != size:
+                    return None  # the file has become shorter meanwhile
+            except OSError:
+                return None
+        run = np.cumsum(is_first) - 1
+        begins = places[run] + offset - begin[run]
+        return PackedContents(block, begins, begins + end - offset)
 
     def _alone(self, number: int, offset: int, length: int) -> Place | Exception:
         try:

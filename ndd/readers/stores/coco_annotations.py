@@ -106,6 +106,15 @@ def parse(text: bytes, path: str, choice: Choice) -> Annotations:
     return _Parser(path, content, choice).run()
 
 
+def _is_encodable(name: str) -> bool:
+    """Whether a name can be that of a file; JSON can hold halves of characters."""
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class _Parser:
     def __init__(self, path: str, content: dict[str, Any], choice: Choice) -> None:
         self._path, self._content, self._choice = path, content, choice
@@ -153,7 +162,7 @@ class _Parser:
             height = self._integer("images", k, entry, "height")
             width = self._integer("images", k, entry, "width")
             name = entry.get("file_name")
-            if not isinstance(name, str) or not name or "\0" in name:
+            if not isinstance(name, str) or not name or "\0" in name or not _is_encodable(name):
                 raise self._wrong("images", k, f"`file_name` must be a text, got {name!r:.80}")
             if not 0 < min(height, width) or max(height, width) > MAX_EXTENT \
                     or height * width > MAX_PIXELS:  # fmt: skip

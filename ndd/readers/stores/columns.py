@@ -42,6 +42,10 @@ class Columns:
     def __len__(self) -> int:
         return sum(map(len, self._chunks)) + len(self._rows)
 
+    def table(self) -> Array:
+        """All rows in one array. No more rows may come."""
+        return np.ascontiguousarray(np.stack(self.finish(), 1))
+
     def finish(self) -> list[Array]:
         """One array per column. No more rows may come."""
         self._pack()

@@ -34,8 +34,7 @@ def polygon_mask(points: Array, height: int, width: int) -> Array:
     row = np.ceil(np.clip(row, 0, height))
     inside = (np.floor(column) == column) & (column >= 0) & (column <= width - 1)
     at = (column[inside] * height + row[inside]).astype(np.int64)
-    crossings = np.bincount(at, minlength=height * width + 1)[: height * width]
-    return (np.cumsum(crossings) & 1).astype(bool)
+    return _alternating(np.diff(np.sort(at), prepend=0, append=height * width))
 
 
 def _outline(xs: Array, ys: Array) -> tuple[Array, Array]:
@@ -65,7 +64,12 @@ def run_length_mask(counts: Sequence[int], height: int, width: int) -> Array:
         raise ValueError("a run length is negative or too large")
     if int(runs.sum()) != height * width:
         raise ValueError(f"run lengths of {int(runs.sum())} pixels for {height} × {width} pixels")
-    return np.repeat(np.arange(len(runs)) & 1, runs).astype(bool)
+    return _alternating(runs)
+
+
+def _alternating(runs: Array) -> Array:
+    """Pixels outside, inside, outside …, as many as each run has; one byte for each."""
+    return np.repeat((np.arange(len(runs)) & 1).astype(bool), runs)
 
 
 def run_lengths(text: str) -> list[int]:

@@ -6,9 +6,15 @@ they follow each other in the archive. Nothing is ever extracted: member names a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from ...fusion.graph.shapes import Array
+from ...fusion.graph.storage import address_of
+from ...kernels.cpu.helpers import function
+from ...tools.outputs import write_output
 from .byte_files import ByteFile, open_bytes, read_whole
 
 if TYPE_CHECKING:
@@ -17,6 +23,15 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 512
 VERSIONS = ("v1.1", "v1.2")
 _REGULAR = (b"0", b"\0", b"7")
+_WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")  # links, devices, folders, pipes
+# Long names, further settings, settings for all members, long targets of links, the volume's name:
+# they do not end what was said about the next file.
+_ABOUT_NEXT = (b"L", b"x", b"g", b"K", b"V")
+# Headers of small members are found in windows of this size: 10⁶ of them need few reads. Looking
+# for one member needs a small one.
+_WINDOW_BYTES, _SMALL_WINDOW_BYTES = 1 << 20, 1 << 14
+_EXT_BYTES = 16  # of an extension, in rows of `tar_headers`
+_LINES = 1 << 14  # of an index that are parsed at a time
 # Long names are members of their own. No file system has names of more than a few thousand bytes.
 _MAX_NAME_BYTES = 1 << 20
 
@@ -29,63 +44,187 @@ class Member(NamedTuple):
     size: int
 
 
-class Component(NamedTuple):
-    """A part of a sample: its extension, place and name (which old indexes lack)."""
+class Components(NamedTuple):
+    """Parts of samples, in columns: a piece of an archive, or of its index."""
 
-    ext: str
-    offset: int
-    size: int
-    name: str
+    is_new: Array  # whether another sample begins
+    ext: Array  # the number of the extension among those that are wanted, or -1
+    offsets: Array
+    sizes: Array
+    names: list[str] | None  # in an index
 
 
-def members(path: str, remote: RemoteOptions | None = None) -> Iterator[Member]:
-    """All regular files of an archive, in order."""
-    file = open_bytes(path, remote)
-    if file.size == 0:
-        raise ValueError(f"{path!r} is empty, not a tar archive")
-    long_name: str | None = None
-    long_size: int | None = None
-    at, block = 0, bytearray(BLOCK_BYTES)
-    while at < file.size:
-        if file.read_into(memoryview(block), at) < BLOCK_BYTES:
-            raise _damaged(path, at, "the file ends inside of a header")
+class Wanted:
+    """The extensions that a reader wants, by number."""
+
+    def __init__(self, exts: Sequence[str], fold: bool = False) -> None:
+        self._fold = fold
+        self._numbers = {self._cased(ext): k for k, ext in enumerate(exts)}
+
+    def _cased(self, ext: str) -> str:
+        return ext.lower() if self._fold else ext
+
+    def number(self, ext: str) -> int:
+        """The number of an extension, or -1."""
+        return self._numbers.get(self._cased(ext), -1)
+
+    def numbers(self, rows: Array, window: memoryview) -> Array:
+        """The numbers of the extensions in rows of `tar_headers`."""
+        found = np.full(len(rows), -1, np.int64)
+        words = np.ascontiguousarray(rows[:, 1:3])
+        odd = rows[:, 3] > _EXT_BYTES
+        if self._fold:
+            letters = words.view(np.uint8)
+            odd |= (letters.reshape(-1, _EXT_BYTES) > 127).any(1)
+            letters[(letters >= ord("A")) & (letters <= ord("Z"))] += ord("a") - ord("A")
+        for ext, number in self._numbers.items():
+            raw = ext.encode("utf-8", "surrogateescape")
+            if len(raw) <= _EXT_BYTES:
+                low, high = np.frombuffer(raw.ljust(_EXT_BYTES, b"\0"), "<i8").tolist()
+                same = (words[:, 0] == low) & (words[:, 1] == high) & (rows[:, 3] == len(raw))
+                found[same] = number
+        for k in np.flatnonzero(odd).tolist():
+            name = _name(bytes(window[rows[k, 4] - BLOCK_BYTES : rows[k, 4]]), 0)
+            found[k] = self.number(split(name)[1])
+        return found
+
+
+def members(path: str, remote: RemoteOptions | None = None, start: int = 0) -> Iterator[Member]:
+    """All regular files of an archive, in order, from a header at `start` on."""
+    walk = _Walk(path, remote, start)
+    while not walk.is_over:
+        walk.read_window(_SMALL_WINDOW_BYTES)
+        while walk.has_header():
+            member = walk.take()
+            if member is not None:
+                yield member
+
+
+def scan(path: str, wanted: Wanted, remote: RemoteOptions | None = None) -> Iterator[Components]:
+    """The components of all samples of an archive."""
+    walk = _Walk(path, remote)
+    last = ""
+    while not walk.is_over:
+        walk.read_window(_WINDOW_BYTES)
+        while walk.has_header():
+            found, last = walk.take_many(wanted, last)
+            if found is not None:
+                yield found
+            elif walk.has_header() and (member := walk.take()) is not None:
+                base, ext = split(member.name)
+                if not _is_hidden(base):
+                    yield _one(base != last, wanted.number(ext), member)
+                    last = base
+
+
+def _one(is_new: bool, ext: int, member: Member) -> Components:
+    columns = ([ext], [member.offset], [member.size])
+    return Components(np.array([is_new]), *(np.array(c, np.int64) for c in columns), None)
+
+
+class _Walk:
+    """Goes from header to header of an archive; reads many of them at once if members are small."""
+
+    def __init__(self, path: str, remote: RemoteOptions | None, start: int = 0) -> None:
+        self._path, self._at, self.is_over = path, start, False
+        self._file = open_bytes(path, remote)
+        if self._file.size == 0:
+            raise ValueError(f"{path!r} is empty, not a tar archive")
+        self._step = 0  # bytes from the last header to the next one
+        self._begin, self._window = start, memoryview(b"")
+        self._buffer = np.empty(0, np.uint8)
+        self._rows = np.empty((0, 6), np.int64)
+        self._long_name: str | None = None
+        self._long_size: int | None = None
+
+    def read_window(self, size: int) -> None:
+        """Read the next header, and more behind it if that reaches many others."""
+        if self._step >= size // 16:
+            size = BLOCK_BYTES
+        if len(self._buffer) < size:
+            self._buffer = np.empty(size, np.uint8)
+        view = memoryview(self._buffer.data)[:size]
+        self._begin, self._window = self._at, view[: self._file.read_into(view, self._at)]
+        if len(self._window) < BLOCK_BYTES:
+            raise _damaged(self._path, self._at, "the file ends inside of a header")
+
+    def has_header(self) -> bool:
+        """Whether the next header is in the window."""
+        return not self.is_over and self._at - self._begin <= len(self._window) - BLOCK_BYTES
+
+    def take_many(self, wanted: Wanted, last: str) -> tuple[Components | None, str]:
+        """The members with plain headers from here on, if there are any, and the last base name."""
+        if len(self._window) == BLOCK_BYTES or (self._long_name, self._long_size) != (None, None):
+            return None, last
+        if len(self._rows) < len(self._window) // BLOCK_BYTES:
+            self._rows = np.empty((len(self._window) // BLOCK_BYTES, 6), np.int64)
+        left = self._file.size - self._begin
+        job = np.array([address_of(self._buffer), len(self._window), self._at - self._begin, left,
+                        -1, 0, 0], np.int64)  # fmt: skip
+        function("tar_headers")(address_of(job), len(self._rows), address_of(self._rows))
+        end, base, base_size, count = job[[2, 4, 5, 6]].tolist()
+        if self._begin + end > self._at:
+            self._at = self._begin + end
+            self._step = 2 * BLOCK_BYTES
+            self.is_over = self._at >= self._file.size
+        rows = self._rows[:count]
+        rows = rows[rows[:, 3] >= 0]  # no hidden files
+        if not len(rows):
+            return None, last
+        is_new = rows[:, 0] == 0
+        head = self._window[rows[0, 4] - BLOCK_BYTES : rows[0, 4]]
+        is_new[0] = split(_name(bytes(head), 0))[0] != last
+        last = _text(bytes(self._window[base : base + base_size]))
+        return Components(is_new, wanted.numbers(rows, self._window), rows[:, 4] + self._begin,
+                          rows[:, 5].copy(), None), last  # fmt: skip
+
+    def take(self) -> Member | None:
+        """Take in one header; returns the file that it belongs to, if it does."""
+        at = self._at - self._begin
+        block = bytes(self._window[at : at + BLOCK_BYTES])
         if not any(block):
-            return  # the end of the archive
-        size = _header_size(path, at, block)
-        kind, begin = bytes(block[156:157]), at + BLOCK_BYTES
-        is_file = kind in _REGULAR
-        if is_file and long_size is not None:
-            size = long_size
-        if size > file.size - begin:
-            raise _damaged(path, at, f"a member of {size} bytes, but {file.size - begin} are left")
+            self.is_over = True  # the end of the archive
+            return None
+        if _number(block[148:156]) != sum(block) - sum(block[148:156]) + 8 * 32:
+            raise _damaged(self._path, self._at, "the checksum of the header is wrong")
+        found = self._take(block)
+        self.is_over = self._at >= self._file.size
+        return found
+
+    def _take(self, block: bytes) -> Member | None:
+        at, kind = self._at, block[156:157]
+        begin, is_file = at + BLOCK_BYTES, kind in _REGULAR
+        size = _number(block[124:136])
+        if size is None or size < 0:
+            raise _damaged(self._path, at, f"an invalid size: {block[124:136]!r}")
+        if is_file and self._long_size is not None:
+            size = self._long_size
+        if size > self._file.size - begin:
+            left = self._file.size - begin
+            raise _damaged(self._path, at, f"a member of {size} bytes, but {left} are left")
+        found = None
+        if is_file:
+            found = Member(self._long_name or _name(block, 0), begin, size)
+        else:
+            self._take_special(kind, begin, size)
+        if is_file or kind not in _ABOUT_NEXT:
+            self._long_name = self._long_size = None
+        if kind not in _WITHOUT_DATA:
+            begin += -(-size // BLOCK_BYTES) * BLOCK_BYTES
+        self._step, self._at = begin - at, begin
+        return found
+
+    def _take_special(self, kind: bytes, begin: int, size: int) -> None:
+        """Take in what is no file: names of files that follow, folders, links, devices."""
+        at = begin - BLOCK_BYTES
         if kind == b"L":
-            long_name = _text(_extra(file, path, at, begin, size)).partition("\0")[0]
+            name = _text(_extra(self._file, self._path, at, begin, size))
+            self._long_name = name.partition("\0")[0]
         elif kind == b"x":
-            long_name, long_size = _pax(path, at, _extra(file, path, at, begin, size))
-        elif kind in b"gKV":
-            pass  # settings for all members, long targets of links, a name of the archive
+            raw = _extra(self._file, self._path, at, begin, size)
+            self._long_name, self._long_size = _pax(self._path, at, raw)
         elif kind == b"S":
-            raise _damaged(path, at, "a sparse file, which is not supported")
-        else:
-            if is_file:
-                yield Member(_name(block) if long_name is None else long_name, begin, size)
-            long_name = long_size = None
-        if is_file or kind in b"LxgKV":
-            at = begin + -(-size // BLOCK_BYTES) * BLOCK_BYTES
-        else:
-            at = begin + (0 if kind in b"123456" else -(-size // BLOCK_BYTES) * BLOCK_BYTES)
-
-
-def _header_size(path: str, at: int, block: bytearray) -> int:
-    """The size of a member, after a check of the header's checksum."""
-    stored = _number(bytes(block[148:156]))
-    found = sum(block) - sum(block[148:156]) + 8 * 32
-    if stored != found:
-        raise _damaged(path, at, "the checksum of the header is wrong")
-    size = _number(bytes(block[124:136]))
-    if size is None or size < 0:
-        raise _damaged(path, at, f"an invalid size: {bytes(block[124:136])!r}")
-    return size
+            raise _damaged(self._path, at, "a sparse file, which is not supported")
 
 
 def _number(field: bytes) -> int | None:
@@ -98,11 +237,13 @@ def _number(field: bytes) -> int | None:
         return None
 
 
-def _name(block: bytearray) -> str:
-    name = _text(bytes(block[:100]).partition(b"\0")[0])
-    prefix = _text(bytes(block[345:500]).partition(b"\0")[0])
-    is_posix = bytes(block[257:265]) == b"ustar\x0000"
-    return f"{prefix}/{name}" if is_posix and prefix else name
+def _name(window: bytes, at: int) -> str:
+    """The name in a header."""
+    name = _text(window[at : at + 100].partition(b"\0")[0])
+    if not window[at + 345] or window[at + 257 : at + 265] != b"ustar\x0000":
+        return name
+    prefix = _text(window[at + 345 : at + 500].partition(b"\0")[0])
+    return f"{prefix}/{name}"
 
 
 def _text(raw: bytes) -> str:
@@ -145,74 +286,83 @@ def _damaged(path: str, offset: int, what: str) -> ValueError:
 
 def split(name: str) -> tuple[str, str]:
     """The name of a sample, and the extension of its component."""
-    folder, slash, file = name.rpartition("/")
-    base, _, ext = file.partition(".")
-    return folder + slash + base, ext
+    dot = name.find(".", name.rfind("/") + 1)
+    return (name, "") if dot < 0 else (name[:dot], name[dot + 1 :])
 
 
-def scan(path: str, remote: RemoteOptions | None = None) -> Iterator[list[Component]]:
-    """The samples of an archive."""
-    sample: list[Component] = []
-    last: str | None = None
-    for member in members(path, remote):
-        base, ext = split(member.name)
-        if base.rpartition("/")[2] == "":
-            continue  # hidden files, such as those of macOS
-        if base != last and sample:
-            yield sample
-            sample = []
-        last = base
-        sample.append(Component(ext, member.offset, member.size, member.name))
-    if sample:
-        yield sample
+def _is_hidden(base: str) -> bool:
+    """Whether a sample's name is that of a hidden file, such as those of macOS."""
+    return not base or base[-1] == "/"
 
 
-def read_index(path: str, remote: RemoteOptions | None = None) -> Iterator[list[Component]]:
-    """The samples of an index file."""
+def read_index(
+    path: str, wanted: Wanted, remote: RemoteOptions | None = None
+) -> Iterator[Components]:
+    """The components of all samples of an index file."""
     lines = read_whole(path, remote).decode("utf-8", "surrogateescape").splitlines()
     head = lines[0].split() if lines else []
     if not head:
         raise ValueError(f"index {path!r} is empty; its first line must be a version and a count")
     if head[0] not in VERSIONS:
         raise ValueError(
-            f"index {path!r} has version {head[0]!r}, known are {' and '.join(VERSIONS)}: make it "
-            f"anew with `python -m ndd index tar FILES…`"
+            f"line 1 of index {path!r} has version {head[0]!r}, known are {' and '.join(VERSIONS)}: make "
+            f"it anew with `python -m ndd index tar FILES…`"
         )
-    if len(head) != 2 or not head[1].isdigit() or int(head[1]) == 0:
+    if len(head) != 2 or not (head[1].isascii() and head[1].isdigit()) or set(head[1]) == {"0"}:
         raise ValueError(
             f"line 1 of index {path!r} must be a version and a positive number of samples, got "
-            f"{lines[0]!r}"
+            f"{lines[0]!r:.80}"
         )
-    count, width = int(head[1]), 4 if head[0] == "v1.2" else 3
+    # Python refuses to parse very long numbers; this one is larger than any index.
+    count = int(head[1]) if len(head[1]) < 19 else len(lines)
+    width = 4 if head[0] == "v1.2" else 3
     if count > len(lines) - 1:
         raise ValueError(
-            f"index {path!r} has {len(lines) - 1} samples, not {count} as its head says"
+            f"index {path!r} has {len(lines) - 1} samples, not {head[1]:.20} as line 1 says"
         )
-    for number in range(1, count + 1):
-        yield _components(path, number + 1, lines[number], width)
+    for begin in range(1, count + 1, _LINES):
+        yield _columns(
+            path, begin + 1, lines[begin : min(begin + _LINES, count + 1)], width, wanted
+        )
 
 
-def _components(path: str, number: int, line: str, width: int) -> list[Component]:
-    words = line.split(" ")
-    words = words if all(words) else line.split()
+def _columns(path: str, first: int, lines: Sequence[str], width: int, wanted: Wanted) -> Components:
+    """The components in some lines of an index; `first` is the number of the first one."""
+    words: list[str] = []
+    starts: list[int] = []
+    for k, line in enumerate(lines):
+        own = line.split()
+        if not own or len(own) % width:
+            raise _malformed(path, first + k, width, line)
+        starts.append(len(words) // width)
+        words += own
+    texts = words[1::width] + words[2::width]
+    if not all(map(_is_number, texts)):
+        for k, line in enumerate(lines):
+            own = line.split()
+            if not all(map(_is_number, own[1::width] + own[2::width])):
+                raise _malformed(path, first + k, width, line)
+    offsets, sizes = np.array([*map(int, texts)], np.int64).reshape(2, -1)
+    uneven = np.flatnonzero(offsets % BLOCK_BYTES)
+    if len(uneven):
+        line = first + int(np.searchsorted(starts, uneven[0], "right")) - 1
+        raise ValueError(
+            f"line {line} of index {path!r}: offset {offsets[uneven[0]]} is not a multiple of "
+            f"{BLOCK_BYTES}"
+        )
+    is_new = np.zeros(len(offsets), bool)
+    is_new[starts] = True
+    exts = np.array([*map(wanted.number, words[0::width])], np.int64)
+    names = words[3::width] if width == 4 else [""] * len(offsets)
+    return Components(is_new, exts, offsets, sizes, names)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+def _malformed(path: str, number: int, width: int, line: str) -> ValueError:
     wanted = "<ext> <offset> <size>" + (" <name>" if width == 4 else "")
-    if not words or len(words) % width:
-        raise _malformed(path, number, wanted, line)
-    found = []
-    for k in range(0, len(words), width):
-        ext, offset, size, *name = words[k : k + width]
-        if not (offset.isdigit() and size.isdigit()) or len(offset + size) > 36:
-            raise _malformed(path, number, wanted, line)
-        if int(offset) % BLOCK_BYTES:
-            raise ValueError(
-                f"line {number} of index {path!r}: offset {offset} is not a multiple of "
-                f"{BLOCK_BYTES}"
-            )
-        found.append(Component(ext, int(offset), int(size), name[0] if name else ""))
-    return found
-
-
-def _malformed(path: str, number: int, wanted: str, line: str) -> ValueError:
     return ValueError(
         f"line {number} of index {path!r} must be `{wanted}` for each component, got {line[:80]!r}"
     )
@@ -220,13 +370,20 @@ def _malformed(path: str, number: int, wanted: str, line: str) -> ValueError:
 
 def write_index(path: str, index_path: str) -> int:
     """Write the index of an archive; returns the number of samples."""
-    from pathlib import Path
-
-    lines = []
-    for sample in scan(path):
-        for c in sample:
-            if not c.ext or any(ch.isspace() for ch in c.ext + c.name):
-                raise ValueError(f"{path!r}: an index cannot hold the name {c.name!r}")
-        lines.append(" ".join(f"{c.ext} {c.offset} {c.size} {c.name}" for c in sample) + "\n")
-    Path(index_path).write_text(f"v1.2 {len(lines)}\n" + "".join(lines))
+    lines: list[str] = []
+    last: str | None = None
+    for name, offset, size in members(path):
+        base, ext = split(name)
+        if _is_hidden(base):
+            continue
+        if not ext or any(map(str.isspace, ext + name)):
+            raise ValueError(f"{path!r}: an index cannot hold the name {name!r}")
+        text = f"{ext} {offset} {size} {name}"
+        if base == last:
+            lines[-1] += f" {text}"
+        else:
+            lines.append(text)
+        last = base
+    text = f"v1.2 {len(lines)}\n" + "".join(f"{line}\n" for line in lines)
+    write_output(index_path, text.encode("utf-8", "surrogateescape"))
     return len(lines)

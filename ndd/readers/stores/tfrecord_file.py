@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...fusion.graph.shapes import Array
+from ...tools.outputs import write_output
 from . import crc32c
 from .byte_files import ByteFile, open_bytes, read_whole
 from .columns import Columns
@@ -31,12 +32,12 @@ def scan(path: str, remote: RemoteOptions | None = None) -> Array:
     """The records of a file, found by their lengths."""
     file = open_bytes(path, remote)
     found, checks = Columns(2), Columns(1)
-    window, begin, at = memoryview(b""), 0, 0
+    window, begin, at, last = memoryview(b""), 0, 0, 0
     buffer = bytearray(_WINDOW_BYTES)
     while at < file.size:
         if at + HEAD_BYTES > begin + len(window):
-            # A large record is followed by a large one: then read only its head.
-            wanted = HEAD_BYTES if at - begin > 4 * _WINDOW_BYTES else _WINDOW_BYTES
+            # Reading on behind a head pays only if that reaches many others.
+            wanted = HEAD_BYTES if at - last > _WINDOW_BYTES // 16 else _WINDOW_BYTES
             begin, window = at, _window(file, buffer, at, wanted)
             if len(window) < HEAD_BYTES:
                 raise _damaged(path, at, f"the file ends after {len(window)} bytes of its head")
@@ -46,7 +47,7 @@ def scan(path: str, remote: RemoteOptions | None = None) -> Array:
             raise _damaged(path, at, f"it has {length} bytes by its head, but {left} are left")
         found.row(at, FRAME_BYTES + length)
         checks.row(check)
-        at += FRAME_BYTES + length
+        last, at = at, at + FRAME_BYTES + length
     rows = np.stack(found.finish(), 1) if len(found) else np.empty((0, 2), np.int64)
     stored = checks.finish()[0]
     wrong = np.flatnonzero(crc32c.of_lengths(rows[:, 1] - FRAME_BYTES) != stored)
@@ -90,18 +91,20 @@ def numbers(path: str, width: int, remote: RemoteOptions | None = None) -> Array
     text = read_whole(path, remote)
     if not text.strip():
         return np.empty((0, width), np.int64)
+    wanted = f"index {path!r} must have {width} integers per line"
     try:
-        return np.loadtxt(
+        rows: Array = np.loadtxt(
             text.decode("ascii").splitlines(), np.int64, comments=None, ndmin=2
-        ).reshape(-1, width)
-    except ValueError as error:
-        raise ValueError(f"index {path!r} must have {width} integers per line: {error}") from None
+        )
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{wanted}: {error}") from None
+    if rows.shape[1] != width:
+        raise ValueError(f"{wanted}: line 1 has {rows.shape[1]}")
+    return rows
 
 
 def write_index(path: str, index_path: str) -> int:
     """Write the index of a file; returns the number of records."""
-    from pathlib import Path
-
     rows = scan(path)
-    Path(index_path).write_text("".join(f"{a} {b}\n" for a, b in rows.tolist()))
+    write_output(index_path, "".join(f"{a} {b}\n" for a, b in rows.tolist()))
     return len(rows)
