@@ -60,7 +60,11 @@ FRAMES = [
     dict(window_length=20, window_step=3, reflect_padding=False),
     dict(window_length=8, window_step=11, nfft=512, power=1, arguments={"layout": "tf"}),
     dict(window_length=5, window_step=2, window_fn=[1.0, 2.0, 0.5, -1.0, 0.25]),
-]
+    # NumPy transforms sizes with large primes.
+    dict(window_length=257, window_step=100),
+    dict(window_length=37, window_step=9, nfft=521, power=1, reflect_padding=False,
+         arguments={"layout": "tf"}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kwargs", FRAMES, ids=str)
@@ -85,7 +89,33 @@ def test_spectrogram_of_one_channel_in_several_axes() -> None:
         check("spectrogram", [x, x[:, :1].copy()], window_length=64)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 9, 12, 25, 49, 64, 77, 97, 250, 1024, 1009])
+SIZES = [
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    9,
+    12,
+    25,
+    49,
+    64,
+    77,
+    97,
+    250,
+    251,
+    257,
+    502,
+    1024,
+    1009,
+    16384,
+    16386,
+]
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_transforms_of_any_length(size) -> None:
     """Against NumPy in float64: all radices, primes, odd and even lengths."""
     x = ndd.batch([SIGNALS[0][:size], SIGNALS[0][1 : size + 1]])
@@ -94,6 +124,17 @@ def test_transforms_of_any_length(size) -> None:
         want = np.abs(np.fft.rfft(x.astype(np.float64), size)) ** 2
         assert a.shape == (size // 2 + 1,)
         assert np.abs(a - want[: len(a)]).max() <= 2e-6 * want.max()
+
+
+def test_a_long_prime_takes_no_time_and_no_memory() -> None:
+    """A table of the square of 160001 would have 400 GB."""
+    x = _rng.standard_normal(160001).astype(np.float32)
+    check("power_spectrum", [x])
+    check("spectrogram", [x], window_length=20011, window_step=50000)
+    got = arrays(ndd.power_spectrum(ndd.batch([x, x[:5], x[:512]])))  # sizes of both kinds
+    for a, n in zip(got, (160001, 5, 512), strict=True):
+        want = np.abs(np.fft.rfft(x[:n].astype(np.float64))) ** 2
+        assert np.abs(a - want).max() <= 2e-6 * want.max()
 
 
 def test_plans() -> None:
@@ -395,6 +436,8 @@ def test_features_are_the_same_everywhere(layout) -> None:
     same_everywhere(lambda: features(batch, layout))
     same_everywhere(lambda: ndd.mfcc(ndd.audio_resample(batch, scale=0.7).slice[:1] * 2 + [[1.0]]))
     same_everywhere(lambda: ndd.audio_resample(batch * 2, scale=1.7) + 1)
+    spectrum = dict(window_length=257, window_step=100, layout=layout)
+    same_everywhere(lambda: ndd.spectrogram(batch * 2, **spectrum) + 1)
 
 
 def test_no_spectrum_is_stored() -> None:
@@ -422,6 +465,8 @@ def test_sound_on_the_gpu() -> None:
         lambda x: ndd.spectrogram(x, window_length=31, window_step=7, power=1), signals
     )
     close_on_the_gpu(lambda x: ndd.power_spectrum(x, nfft=32), signals)
+    close_on_the_gpu(lambda x: ndd.power_spectrum(x, nfft=20000) * 2, signals, rtol=0)
+    close_on_the_gpu(lambda x: ndd.spectrogram(x, window_length=257, window_step=100), signals)
     spectra = [np.abs(_rng.standard_normal((33, n))).astype(np.float32) for n in (7, 1)]
     for program in (lambda x: ndd.mel_filter_bank(x, nfilter=5), ndd.mfcc, ndd.to_decibels):
         close_on_the_gpu(program, spectra, "ft", rtol=1e-6)
