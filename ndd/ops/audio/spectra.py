@@ -21,6 +21,7 @@ NOT_F32 = "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bfloat16 f64"
 POWER_DOC = "Exponent of the magnitude: 1 or 2."
 # A longer transform needs scratch memory of gigabytes.
 MAX_TRANSFORM = 1 << 24
+_MAX_KEPT = 1 << 16  # values of a window that is kept for the next call
 
 _TONE = "tone = ndd.math.sin(ndd.tensor([0.5 * k for k in range(1600)]))\n"
 
@@ -127,11 +128,16 @@ def _window(length: int, given: tuple[float, ...] | None) -> Node:
         raise ValueError(
             f"`window_fn` must have `window_length` ({length}) values, got {len(given)}"
         )
-    return _window_node(length, None if given is None else tuple(given))
+    make = _window_node if length <= _MAX_KEPT else _new_window
+    return make(length, None if given is None else tuple(given))
 
 
 @memoized(64)
 def _window_node(length: int, given: tuple[float, ...] | None) -> Node:
+    return _new_window(length, given)
+
+
+def _new_window(length: int, given: tuple[float, ...] | None) -> Node:
     if given is None:
         # Hann's window at the middles of the samples, so that it is symmetric and never 0.
         hann = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(length) + 0.5) / length)
