@@ -144,13 +144,16 @@ def random_crop_generator(
     area, aspect = check_crop_ranges(random_area, random_aspect_ratio, num_attempts)
     from ...core.call import on_host
 
-    extents = np.stack([a[:2].astype(np.int64) for a in convert.arrays_of(on_host(x))])
+    host = on_host(x)
+    whole = convert.dense_array(host)
+    if whole is None:
+        whole = np.stack([a[:2] for a in convert.arrays_of(host)])
+    extents = whole[:, :2].astype(np.int64)
     if bool((extents < 0).any()) or bool((extents >= 2**31).any()):
         raise ValueError(f"shapes are out of range: {tuple(extents[0].tolist())}")
     found = crop_windows(extents, draw_of(rng), area, aspect, num_attempts)
     return [
-        on_device(convert.copy_arrays(list(v.astype(np.int32)), dt.int32, None, x.batch), x.device)
-        for v in found
+        on_device(convert.rows_node(v.astype(np.int32), dt.int32, x.batch), x.device) for v in found
     ]
 
 
