@@ -58,8 +58,7 @@ def block(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, in
 
 def blocks(counter: Sequence[Array | int], key: Sequence[int]) -> tuple[Array, ...]:
     """Four arrays of words; the counter's words are numbers or arrays, broadcast together."""
-
-    shape = np.broadcast_shapes(*(np.shape(w) for w in counter))
+    shape = np.broadcast(*counter).shape
     words = np.empty((4, *shape), np.uint32)
     for k, word in enumerate(counter):
         words[k, ...] = np.asarray(word).astype(np.uint32)  # words wrap around

@@ -139,7 +139,7 @@ def random_crop_generator(
     x = input
     if not x.dtype.is_integer:
         raise TypeError(f"shapes must be integers, got {x.dtype}")
-    if x.rank != 1 or not bool(np.isin(x.shapes.rows, (2, 3)).all()):
+    if x.rank != 1 or not {2, 3}.issuperset(x.shapes.rows[:, 0].tolist()):
         raise ValueError(f"shapes must have 2 or 3 values (HW or HWC), got {x.shapes.tuples[0]}")
     area, aspect = check_crop_ranges(random_area, random_aspect_ratio, num_attempts)
     from ...core.call import on_host
