@@ -296,7 +296,9 @@ class _Table:
         name = found.names[chosen[wrong[0]]] if found.names is not None else ""
         what = f"{self._path!r}: component {name or ';'.join(sorted(self._ext[output]))!r} at {at}"
         if at + size > self._size:
-            raise ValueError(f"{what} has {size} bytes by the index, but the archive has {self._size}")
+            raise ValueError(
+                f"{what} has {size} bytes by the index, but the archive has {self._size}"
+            )
         raise ValueError(
             f"{what} has {size} bytes, no multiple of the size of {dtype}, the type of output "
             f"{output}"

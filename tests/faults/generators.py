@@ -42,14 +42,8 @@ GENERATORS: tuple[Generator, ...] = (
     Generator("caches", "all", 100_000, weight=0.3, size=4),
     *(Generator("crowds", what, 100_000, weight=0.3) for what in ("values", "readers")),
     *(Generator("records", what, 1_000_000, weight=0.2, size=8) for what in ("npy", "checkpoint", "listing", "tree", "blocks")),
-    *(
-        Generator("containers", what, 1_000_000, weight=0.2, size=3)
-        for what in ("tfrecord", "tfrecord_index", "tar", "tar_index", "recordio", "recordio_index", "lmdb", "lmdb_protos", "npy_files", "fits", "coco", "coco_saved")
-    ),
-    *(
-        Generator("killed_readers", what, 100_000, weight=0.1, unit="kills")
-        for what in ("File", "TFRecord", "Webdataset", "MXNet", "Numpy", "COCO", "Caffe", "Caffe2", "Fits")
-    ),
+    Generator("containers", "all", 1_000_000, weight=0.6, size=3),
+    Generator("killed_readers", "all", 100_000, weight=0.5, unit="kills"),
     Generator("sounds", "all", 1_000_000, weight=0.3, size=3),
     *(Generator("shared_epochs", what, 10_000, weight=0.3, unit="epochs") for what in ("decode", "labels_only")),
 )  # fmt: skip

@@ -57,7 +57,7 @@ def _outline(xs: Array, ys: Array) -> tuple[Array, Array]:
     return np.concatenate(us), np.concatenate(vs)
 
 
-def run_length_mask(counts: Sequence[int], height: int, width: int) -> Array:
+def run_length_mask(counts: Sequence[int] | Array, height: int, width: int) -> Array:
     """The pixels of run lengths, which begin with pixels outside of the mask."""
     runs = np.asarray(counts, np.int64)
     if runs.ndim != 1 or (len(runs) and (runs.min() < 0 or runs.max() > height * width)):

@@ -305,8 +305,8 @@ def read_index(
         raise ValueError(f"index {path!r} is empty; its first line must be a version and a count")
     if head[0] not in VERSIONS:
         raise ValueError(
-            f"line 1 of index {path!r} has version {head[0]!r}, known are {' and '.join(VERSIONS)}: make "
-            f"it anew with `python -m ndd index tar FILES…`"
+            f"line 1 of index {path!r} has version {head[0]!r}, known are "
+            f"{' and '.join(VERSIONS)}: make it anew with `python -m ndd index tar FILES…`"
         )
     if len(head) != 2 or not (head[1].isascii() and head[1].isdigit()) or set(head[1]) == {"0"}:
         raise ValueError(
