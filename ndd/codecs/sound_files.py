@@ -91,9 +91,14 @@ def check_ratio(header: Sound, wanted: float) -> None:
         )
 
 
+def _block(most: int, channels: int) -> Array:
+    """Memory for some frames, at most `most`; a header may tell of 1024 channels."""
+    return np.empty((max(min(most, _BLOCK // channels), 1), channels), np.float32)
+
+
 def _counted(file: Any, most: int) -> int:
     """How many frames can be decoded, at most `most`."""
-    block = np.empty((_BLOCK, file.channels), np.float32)
+    block = _block(most, file.channels)
     count = 0
     while count < most:
         got = len(_read_into(file, block))
@@ -213,7 +218,7 @@ def _seek(file: Any, frame: int) -> None:
 
 def _read_mean(source: _Pcm | _File, out: Array) -> int:
     """Read the mean of all channels, and return how many frames there were."""
-    block = np.empty((min(len(out), _BLOCK), source.channels), np.float32)
+    block = _block(len(out), source.channels)
     done = 0
     while done < len(out):
         wanted = block[: len(out) - done]

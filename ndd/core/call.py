@@ -446,6 +446,8 @@ def host_numbers(
     whole = convert.dense_array(node)
     if whole is not None and not vector and whole.size == len(whole):
         return _as_numbers(name, whole.reshape(-1), node.dtype, kind)
+    if whole is not None and vector and node.rank <= 1 + matrix:
+        return _as_numbers(name, whole.reshape(len(whole), -1), node.dtype, kind)
     arrays = [_as_numbers(name, a, node.dtype, kind) for a in convert.arrays_of(node)]
     if vector:
         if node.rank > 1 + matrix:

@@ -244,7 +244,7 @@ class _CropWork:
         # Labels come first: their elements may need the alignment of the block.
         sizes = (total * self.label_bytes, samples * window, samples * window, total * box)
         places = [0, *itertools.accumulate(-(-n // 8) * 8 for n in sizes)]
-        self.memory = POOL.take(places[-1] + 4 * total)
+        self.memory = POOL.take(places[-1] + 4 * total + 8)  # and one for no boxes at all
         own = self.memory.address
         self.labels_at, self.starts_at, self.shapes_at, self.boxes_at, self.indices_at = (
             own + p for p in places
@@ -299,7 +299,9 @@ class _CropWork:
         shapes = np.empty((len(self.rows), 1 + len(inner)), np.int64)
         shapes[:, 0] = self.rows[:, at.KEPT]
         shapes[:, 1:] = inner
-        addresses = base + self.first * (dtype.bytes * math.prod(inner))
+        # A sample without boxes must not lie behind the memory: a guarded load reads an element.
+        first = np.where(shapes[:, 0] > 0, self.first, 0)
+        addresses = base + first * (dtype.bytes * math.prod(inner))
         return self._node(addresses, Shapes(shapes), dtype, len(self.rows) == 1)
 
     def _node(self, addresses: Array, shapes: Shapes, dtype: dt.DType, dense: bool) -> Node:
