@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import logging  # noqa: F401  (first: see `_before`)
 import os
+import sys
 import threading
 import time
 import weakref
@@ -68,13 +69,24 @@ def _before() -> None:
     # must come after this one, which waits for imports: that is why we import `logging` first.
     end = time.monotonic() + FORK_WAIT_SECONDS
     while True:
-        for made in _foreign:
+        for made in (*_foreign, *_locks_of_llvmlite()):
             if made.acquire(timeout=max(0.0, end - time.monotonic())):
                 _taken.append(made)
         if not _others_import() or time.monotonic() > end:
             return
         _after()
         time.sleep(1e-3)
+
+
+def _locks_of_llvmlite() -> list[Lock]:
+    """The lock around every call of LLVM, if it is loaded.
+
+    Threads also call it without a lock of ours: wherever the garbage collector finds an object of
+    LLVM, and where a function ends that used some.
+    """
+    library = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
+    found = getattr(getattr(library, "_lock", None), "_lock", None)
+    return [] if found is None else [found]
 
 
 def _others_import() -> bool:

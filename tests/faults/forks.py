@@ -41,6 +41,12 @@ def decode() -> Callable[[], None]:
     return work
 
 
+def cold() -> Callable[[], None]:
+    """The same with an empty cache: the first forks come while kernels are compiled."""
+    os.environ["NDD_CACHE_DIR"] = tempfile.mkdtemp()
+    return decode()
+
+
 def eager() -> Callable[[], None]:
     """Calls that a background thread flushes, random numbers, and a result of several threads."""
     images = ndd.batch([photo(120, 130, seed=k) for k in range(8)], layout="HWC")
@@ -97,7 +103,9 @@ def check(found: list[np.ndarray], result: np.ndarray) -> None:
     np.testing.assert_array_equal(result, found[0])
 
 
-WHATS: dict[str, Callable[[], Callable[[], None]]] = {f.__name__: f for f in (decode, eager, epoch)}
+WHATS: dict[str, Callable[[], Callable[[], None]]] = {
+    f.__name__: f for f in (decode, cold, eager, epoch)
+}
 
 
 def attack(what: str, seed: int, count: int) -> dict[str, Any]:

@@ -36,6 +36,7 @@ GENERATORS: tuple[Generator, ...] = (
         Generator("interrupts", what, 100_000, weight=0.3, unit="interrupts", variables=_FOUR_THREADS)
         for what in ("decode", "python_decode", "eager", "pointwise", "reader", "opened_and_left")
     ),
+    Generator("forks", "cold", 8, weight=0.3, unit="forks"),
     *(Generator("forks", what, 10_000, weight=0.3, unit="forks") for what in ("decode", "eager", "epoch")),
     *(Generator("exits", what, 1000, weight=0.2, unit="exits") for what in ("decode", "png", "eager", "reader")),
     *(Generator("kills", what, 100_000, weight=0.3, unit="kills") for what in ("checkpoint", "cache", "outputs", "kernels")),

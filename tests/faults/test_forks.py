@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults import forks
 from tests.faults.child import counts_of
-from tests.helpers import ROOT
+from tests.helpers import ROOT, run_python
 from tests.test_house import sources
 
 TIMES = int(os.environ.get("NDD_FAULTS", "1"))
@@ -34,11 +34,42 @@ POOLS = {"ndd/readers/stores/remote.py"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", forks.WHATS)
+@pytest.mark.parametrize("what", ["decode", "eager", "epoch"])
 @pytest.mark.parametrize("cache", ["warm", "cold"])
 def test_children_of_a_busy_process_work_and_end(what: str, cache: str, tmp_path: Path) -> None:
     folder = {"NDD_CACHE_DIR": str(tmp_path)} if cache == "cold" else {}
     assert counts_of("forks", what, 1, 5 * TIMES, 150 * TIMES, **folder)["forks"] == 5 * TIMES
+
+
+def test_a_fork_waits_for_calls_of_llvm() -> None:
+    """A thread that has left our lock may still free an object of LLVM, under LLVM's own lock."""
+    told = run_python(
+        """
+        import os, signal, threading, time, warnings
+        import ndd, llvmlite.binding as llvm
+        from llvmlite.binding import ffi
+        warnings.simplefilter("ignore")
+        inside = threading.Event()
+        def free():
+            with ffi.lib._lock:
+                inside.set()
+                time.sleep(0.3)
+        for _ in range(3):
+            inside.clear()
+            thread = threading.Thread(target=free)
+            thread.start()
+            inside.wait()
+            child = os.fork()
+            if not child:
+                signal.alarm(20)
+                llvm.parse_assembly("")
+                os._exit(0)
+            thread.join()
+            print(os.waitpid(child, 0)[1], end=" ")
+        llvm.parse_assembly("")
+        """
+    )
+    assert told.split() == ["0", "0", "0"]
 
 
 def test_locks_and_threads_are_made_in_one_place() -> None:
