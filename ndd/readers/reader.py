@@ -377,9 +377,7 @@ class Reader(Resumable):
             for k, node in enumerate(nodes)
         )
 
-    def _output(
-        self, k: int, arrays: list[Array], batch: bool, name: Callable[[int], str]
-    ) -> Node:
+    def _output(self, k: int, arrays: list[Array], batch: bool, name: Callable[[int], str]) -> Node:
         """The node of output `k`; `name` gives the name of a sample, for errors."""
         dtype, packed, *layout = self.outputs[k]
         dtype = common_dtype(self._where, k, arrays, name) if dtype is None else dtype

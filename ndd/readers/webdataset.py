@@ -225,13 +225,13 @@ class Webdataset(Reader):
             else:
                 parts = tar.scan(path, wanted, self._remote)
             size = open_bytes(path, self._remote).size
-            index.add(_Table(self, path, size, fits, lines).filled(parts))
+            index.add(_Gathering(self, path, size, fits, lines).filled(parts))
         if len(index.finish()) == 0:
             raise ValueError(f"no samples found in {self._paths}")
         return index
 
 
-class _Table:
+class _Gathering:
     """Gathers the components of an archive into samples: a row of offsets and sizes for each."""
 
     def __init__(
@@ -294,7 +294,9 @@ class _Table:
         at, size = int(offsets[wrong[0]]), int(sizes[wrong[0]])
         what = f"{self._path!r}: component {';'.join(sorted(self._ext[output]))!r} at {at}"
         if at + size > self._size:
-            raise ValueError(f"{what} has {size} bytes by the index, but the archive has {self._size}")
+            raise ValueError(
+                f"{what} has {size} bytes by the index, but the archive has {self._size}"
+            )
         raise ValueError(
             f"{what} has {size} bytes, no multiple of the size of {dtype}, the type of output "
             f"{output}"
@@ -321,12 +323,19 @@ class _Table:
 def _joined(parts: Sequence[tar.Components]) -> tar.Components:
     if len(parts) == 1:
         return parts[0]
-    columns = zip(*parts, strict=True)
-    return tar.Components(*(None if c[0] is None else np.concatenate(c) for c in columns))
+    ones = [p.lines for p in parts if p.lines is not None]
+    return tar.Components(
+        np.concatenate([p.is_new for p in parts]), np.concatenate([p.ext for p in parts]),
+        np.concatenate([p.offsets for p in parts]), np.concatenate([p.sizes for p in parts]),
+        np.concatenate(ones) if ones else None,
+    )  # fmt: skip
 
 
 def _cut(part: tar.Components, where: slice) -> tar.Components:
-    return tar.Components(*(None if c is None else c[where] for c in part))
+    lines = None if part.lines is None else part.lines[where]
+    return tar.Components(
+        part.is_new[where], part.ext[where], part.offsets[where], part.sizes[where], lines
+    )
 
 
 def _dtypes(where: str, given: Any, count: int) -> list[DType]:

@@ -37,7 +37,9 @@ MOST_SECONDS = 10.0  # of CPU time
 MOST_BYTES = 1 << 30
 COUNT = 7
 # Records, bytes and lines have a place; JSON has one in its tree.
-PLACE = re.compile(r"offset -?\d|index \d|byte \d|line \d|:\d+:|at \d|\w\[\d+\]|char \d|HDU \d|object \d|row \d|dictionary with lists|recursion|has no images|no pictures found|no records|are empty|is empty")
+PLACE = re.compile(
+    r"offset -?\d|index \d|byte \d|line \d|:\d+:|at \d|\w\[\d+\]|char \d|HDU \d|object \d|row \d|dictionary with lists|recursion|has no images|no pictures found|no records|are empty|is empty"
+)
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,29 @@ def _tfrecord_heads(data: bytes) -> Iterator[int]:
         at += struct.unpack_from("<Q", data, at)[0] + 16
 
 
-_TAR_FIELDS = ((0, 100), (100, 8), (108, 8), (124, 12), (136, 12), (148, 8), (156, 1), (157, 100), (257, 8), (345, 155))
+_TAR_FIELDS = (
+    (0, 100),
+    (100, 8),
+    (108, 8),
+    (124, 12),
+    (136, 12),
+    (148, 8),
+    (156, 1),
+    (157, 100),
+    (257, 8),
+    (345, 155),
+)
 
 
 def _tar(data: bytes, r: random.Random, rng: np.random.Generator) -> bytes:
     headers = [at for at in range(0, len(data) - 511, 512) if data[at + 257 : at + 262] == b"ustar"]
     if not headers or r.random() < 0.3:
-        return mutated(data, [Field(at + f, min(n, 8), ">") for at in headers for f, n in _TAR_FIELDS], _others("Webdataset"), rng)
+        return mutated(
+            data,
+            [Field(at + f, min(n, 8), ">") for at in headers for f, n in _TAR_FIELDS],
+            _others("Webdataset"),
+            rng,
+        )
     at = r.choice(headers)
     begin, size = r.choice(_TAR_FIELDS)
     odd = [b"%011o\0" % r.choice((0, 1, 511, 512, 513, len(data) - at, 2**31, 2**33 - 1)), b"\x80" + rng.bytes(11), b"\xff" * 12,
@@ -111,7 +129,11 @@ def _recordio(data: bytes, r: random.Random, rng: np.random.Generator) -> bytes:
 
 def _lmdb(data: bytes, r: random.Random, rng: np.random.Generator) -> bytes:
     """All numbers in the heads of the file and of its pages, places of entries, and entries."""
-    fields = [Field(page + 16 + k, n, "<") for page in (0, 4096) for k, n in ((0, 4), (4, 4), (8, 8), (16, 8))]
+    fields = [
+        Field(page + 16 + k, n, "<")
+        for page in (0, 4096)
+        for k, n in ((0, 4), (4, 4), (8, 8), (16, 8))
+    ]
     fields += [Field(page + 40 + k, n, "<") for page in (0, 4096) for tree in (0, 48)
                for k, n in ((tree, 4), (tree + 4, 2), (tree + 6, 2), *((tree + j, 8) for j in range(8, 48, 8)))]  # fmt: skip
     for page in range(0, len(data) - 4095, 4096):
@@ -142,7 +164,21 @@ def _fits(data: bytes, r: random.Random, rng: np.random.Generator) -> bytes:
     if not cards or r.random() < 0.3:
         return mutated(data, [Field(k, 1, "<") for k in range(320)], _others("Fits"), rng)
     place = r.choice(cards)
-    odd = [b"-1", b"0", b"999", b"99999999999999999", b"9" * 19, b"8", b"-64", b"64", b"1e9", b"'x'", b"2147483648", b"T", b""]
+    odd = [
+        b"-1",
+        b"0",
+        b"999",
+        b"99999999999999999",
+        b"9" * 19,
+        b"8",
+        b"-64",
+        b"64",
+        b"1e9",
+        b"'x'",
+        b"2147483648",
+        b"T",
+        b"",
+    ]
     new = r.choice(odd)
     size = max(len(new), place.end() - place.start())
     return data[: place.start()] + new.rjust(size) + data[place.start() + size :]
@@ -153,7 +189,9 @@ def _coco(data: bytes, r: random.Random, rng: np.random.Generator) -> bytes:
 
 
 def _coco_options(r: random.Random) -> dict[str, Any]:
-    options: dict[str, Any] = {k: r.random() < 0.5 for k in ("ltrb", "ratio", "skip_empty", "include_iscrowd")}
+    options: dict[str, Any] = {
+        k: r.random() < 0.5 for k in ("ltrb", "ratio", "skip_empty", "include_iscrowd")
+    }
     return options | {r.choice(("polygon_masks", "pixelwise_masks", "masks", "image_ids")): True}
 
 
@@ -242,7 +280,9 @@ def _made(case: str) -> tuple[Path, dict[str, Any], dict[Path, bytes]]:
     _kept.append(tempfile.TemporaryDirectory())
     folder = Path(_kept[-1].name)
     made = _CASES[case].make(folder, COUNT)
-    files = {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.name != "lock.mdb"}
+    files = {
+        p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.name != "lock.mdb"
+    }
     return folder, made, files
 
 
@@ -265,7 +305,11 @@ def trial(what: str, seed: int, number: int) -> str:
     path.write_bytes(data)
     policy = r.choice(("raise", "raise", "skip", "fill"))
     options = made | damage.options(r)
-    present = b"\0".join([data, *(d for p, d in files.items() if p != path)]) if damage.is_verbatim else None
+    present = (
+        b"\0".join([data, *(d for p, d in files.items() if p != path)])
+        if damage.is_verbatim
+        else None
+    )
     try:
         reader = _CASES[damage.case].open(ndd, options, on_error=policy)
         for item in reader.next_epoch(batch_size=2):
@@ -275,7 +319,13 @@ def trial(what: str, seed: int, number: int) -> str:
         raise AssertionError(f"an allocation by an unchecked size: {error}") from error
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         assert not isinstance(error, RecursionError), "deep recursion"
-        _check_text(error, [p.name for p in files] if damage.is_alone else [path.name, path.parent.name, *damage.named], damage)
+        _check_text(
+            error,
+            [p.name for p in files]
+            if damage.is_alone
+            else [path.name, path.parent.name, *damage.named],
+            damage,
+        )
         return "refused"
     finally:
         path.write_bytes(files[path])
@@ -294,7 +344,9 @@ def _check(item: Any, present: bytes | None) -> None:
 def _check_text(error: BaseException, names: list[str], damage: Damage) -> None:
     text = str(error)
     assert any(n in text for n in names), f"an error that does not name the file: {text}"
-    assert not damage.has_place or PLACE.search(text) or isinstance(error, OSError), f"no place in: {text}"
+    assert not damage.has_place or PLACE.search(text) or isinstance(error, OSError), (
+        f"no place in: {text}"
+    )
 
 
 WHATS: dict[str, Damage] = FORMATS

@@ -43,14 +43,19 @@ _ORDERS: tuple[dict[str, Any], ...] = (
 class Job:
     """A data set that ranks read, and the folder of their checkpoints."""
 
-    def __init__(self, case: Case, made: dict[str, Any], options: dict[str, Any], folder: Path) -> None:
+    def __init__(
+        self, case: Case, made: dict[str, Any], options: dict[str, Any], folder: Path
+    ) -> None:
         self._case, self._made, self._options = case, made, options
         self._pattern = str(folder / "state-{seq:04d}.json")
         self._log = folder / "log"
 
     def ranks(self, count: int) -> list[Any]:
         options = {"last_batch": "partial", **self._options}
-        return [self._case.open(ndd, self._made, shard_id=k, num_shards=count, **options) for k in range(count)]
+        return [
+            self._case.open(ndd, self._made, shard_id=k, num_shards=count, **options)
+            for k in range(count)
+        ]
 
     def read(self) -> None:
         """Read all epochs; this is what is killed."""
@@ -69,7 +74,9 @@ class Job:
     def check(self, ranks: int) -> tuple[int, int]:
         """Resume with a number of ranks; returns the epoch, and the batches of it that were read before."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
-        seen = [json.loads(line) for line in lines if line.endswith("]]")]  # the last one may be cut
+        seen = [
+            json.loads(line) for line in lines if line.endswith("]]")
+        ]  # the last one may be cut
         loaded = ndd.checkpoint.Checkpoint()
         states = [None] * RANKS
         epoch = taken = 0
@@ -117,7 +124,11 @@ def attack(what: str, seed: int, count: int) -> dict[str, Any]:
         made = case.make(Path(data), SAMPLES)
         for number in numbers(count):
             r = random.Random(f"{seed} {number}")
-            orders = [o for o in _ORDERS if "shuffle_after_epoch" not in o or case.reader not in ("Caffe", "Caffe2")]
+            orders = [
+                o
+                for o in _ORDERS
+                if "shuffle_after_epoch" not in o or case.reader not in ("Caffe", "Caffe2")
+            ]
             with tempfile.TemporaryDirectory() as folder:
                 job = Job(case, made, r.choice(orders), Path(folder))
                 child = forked(job.read)

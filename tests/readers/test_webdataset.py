@@ -121,9 +121,7 @@ def test_several_fitting_components_warn(archive):
 
 
 def test_missing_components_can_be_errors(archive):
-    with pytest.raises(
-        ValueError, match=r"sample 2 \(at 7168\) has no component 'cls'"
-    ):
+    with pytest.raises(ValueError, match=r"sample 2 \(at 7168\) has no component 'cls'"):
         ndd.readers.Webdataset(
             paths=archive, ext=["jpg", "cls"], missing_component_behavior="error"
         )

@@ -118,8 +118,8 @@ def scan(path: str, wanted: Wanted, remote: RemoteOptions | None = None) -> Iter
 
 
 def _one(is_new: bool, ext: int, member: Member) -> Components:
-    columns = ([ext], [member.offset], [member.size])
-    return Components(np.array([is_new]), *(np.array(c, np.int64) for c in columns), None)
+    ext_, offset, size = (np.array([n], np.int64) for n in (ext, member.offset, member.size))
+    return Components(np.array([is_new]), ext_, offset, size, None)
 
 
 class _Walk:
@@ -351,9 +351,7 @@ def name_in_index(path: str, line: int, offset: int, remote: RemoteOptions | Non
     return next((name for place, name in places if place == str(offset)), "")
 
 
-def _columns(
-    path: str, first: int, lines: Sequence[str], width: int, wanted: Wanted
-) -> Components:
+def _columns(path: str, first: int, lines: Sequence[str], width: int, wanted: Wanted) -> Components:
     """The components in some lines of an index; `first` is the number of the first one."""
     words: list[str] = []
     starts: list[int] = []
@@ -372,9 +370,9 @@ def _columns(
     offsets, sizes = np.array([*map(int, texts)], np.int64).reshape(2, -1)
     uneven = np.flatnonzero(offsets % BLOCK_BYTES)
     if len(uneven):
-        line = first + int(np.searchsorted(starts, uneven[0], "right")) - 1
+        at = first + int(np.searchsorted(starts, uneven[0], "right")) - 1
         raise ValueError(
-            f"line {line} of index {path!r}: offset {offsets[uneven[0]]} is not a multiple of "
+            f"line {at} of index {path!r}: offset {offsets[uneven[0]]} is not a multiple of "
             f"{BLOCK_BYTES}"
         )
     is_new = np.zeros(len(offsets), bool)

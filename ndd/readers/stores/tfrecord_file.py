@@ -91,7 +91,9 @@ def numbers(path: str, width: int, remote: RemoteOptions | None = None) -> Array
     if not text.strip():
         return np.empty((0, width), np.int64)
     try:
-        rows: Array = np.loadtxt(text.decode("ascii").splitlines(), np.int64, comments=None, ndmin=2)
+        rows: Array = np.loadtxt(
+            text.decode("ascii").splitlines(), np.int64, comments=None, ndmin=2
+        )
     except ValueError as error:
         raise ValueError(f"index {path!r} must have {width} integers per line: {error}") from None
     if rows.shape[1] != width:
