@@ -58,6 +58,10 @@ def cases() -> dict[str, Runs]:
     polygons = [np.int32([[k, 10 * k, 10 * k + 10] for k in range(50)])] * COUNT
     vertices = [np.zeros((500, 2), np.float32)] * COUNT
     ids = [np.random.default_rng(s).permutation(50)[:10].astype(np.int32) for s in range(COUNT)]
+    points = [b[:, :2].copy() for b in many]
+    angles = [np.float32(5 * k) for k in range(COUNT)]
+    mirrored = [np.int32(k % 2) for k in range(COUNT)]
+    extents, corners = [np.int64([300, 400])] * COUNT, [np.int32([30, 40])] * COUNT
     of_boxes, of_maps = f"{COUNT} × {BOXES} boxes", f"{MAPS} × {SIDE}²"
     find, pixel = "segmentation.random_object_bbox", "segmentation.random_mask_pixel"
     return {
@@ -65,6 +69,22 @@ def cases() -> dict[str, Runs]:
             [many, labels], lambda lib, x, y: lib.random_bbox_crop(x, y, **CROP)),
         f"box_encoder, {of_boxes}, {ANCHORS} anchors": runs_of(
             [many, labels], lambda lib, x, y: lib.box_encoder(x, y, anchors=anchors)),
+        f"bb_flip, {of_boxes}": runs_of(
+            [many, mirrored], lambda lib, x, m: lib.bb_flip(x, ltrb=True, horizontal=m)),
+        f"bbox_paste, {of_boxes}": runs_of(
+            [many], lambda lib, x: lib.bbox_paste(x, ltrb=True, ratio=2.0)),
+        f"bbox_rotate, {of_boxes}": runs_of(
+            [many, labels, angles],
+            lambda lib, x, y, a: lib.bbox_rotate(x, y, angle=a, input_shape=[100, 200])),
+        f"coord_flip, {COUNT} × {BOXES} points": runs_of(
+            [points], lambda lib, x: lib.coord_flip(x)),
+        f"coord_transform, {COUNT} × {BOXES} points": runs_of(
+            [points], lambda lib, x: lib.coord_transform(x, M=[0.0, 1.0, -1.0, 0.0])),
+        f"random_crop_generator, {COUNT} shapes": runs_of(
+            [extents], lambda lib, x: lib.random_crop_generator(x)),
+        f"roi_random_crop, {COUNT} regions": runs_of(
+            [corners], lambda lib, x: lib.roi_random_crop(
+                crop_shape=[20, 20], roi_start=x, roi_shape=[50, 50], in_shape=[300, 400])),
         f"{find}, {of_maps}": runs_of(
             [maps], lambda lib, x: lib.segmentation.random_object_bbox(x)),
         f"{find} of any class, {of_maps}": runs_of(

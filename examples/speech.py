@@ -1,12 +1,14 @@
-"""Features of speech, from files to a small model: decode, resample, spectrogram, mel, decibels.
+"""Features of speech, from a manifest to a small model: decode, resample, spectrogram, mel, dB.
 
-Every "word" is a rising, falling or steady tone, written as FLAC at different sampling rates. The
-model hears only the features. With --picture, the spectrogram of one word is drawn.
+Every "word" is a rising, falling or steady tone, written as FLAC at different sampling rates. A
+manifest lists the files with their words. The model hears only the features. With --picture, the
+spectrogram of each word is drawn.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
 
@@ -21,11 +23,11 @@ WORDS = ("rising", "falling", "steady")
 RATE = 16000
 
 
-def make_files(folder: Path, count: int) -> None:
-    """Write `count` tones of each kind into folders with their names."""
+def make_files(folder: Path, count: int) -> Path:
+    """Write `count` tones of each kind, and a manifest of all of them."""
     rng = np.random.default_rng(0)
+    lines = []
     for word in WORDS:
-        (folder / word).mkdir()
         for k in range(count):
             rate = int(rng.choice([16000, 22050, 44100]))
             t = np.arange(int(rate * rng.uniform(0.4, 0.6))) / rate
@@ -33,12 +35,17 @@ def make_files(folder: Path, count: int) -> None:
             start = rng.uniform(1800, 2500)
             tone = np.sin(2 * np.pi * (start * t + slope * t * t / 2))
             noise = rng.normal(0, 0.3, len(t))
-            soundfile.write(folder / word / f"{k:03}.flac", 0.5 * tone + 0.1 * noise, rate)
+            file = folder / f"{word}-{k:03}.flac"
+            soundfile.write(file, 0.5 * tone + 0.1 * noise, rate)
+            entry = {"audio_filepath": str(file), "duration": len(t) / rate, "text": word}
+            lines.append(json.dumps(entry))
+    manifest = folder / "train.json"
+    manifest.write_text("\n".join(lines))
+    return manifest
 
 
-def features(files: ndd.Batch) -> ndd.Batch:
+def features(x: ndd.Batch) -> ndd.Batch:
     """Mel bands in decibels, normalised; the spectrogram itself is never stored."""
-    x, _ = ndd.decoders.audio(files, sample_rate=RATE, downmix=True)
     x = ndd.preemphasis_filter(x)
     x = ndd.spectrogram(x, window_length=400, window_step=160, nfft=512)
     x = ndd.mel_filter_bank(x, nfilter=40, sample_rate=RATE)
@@ -46,19 +53,28 @@ def features(files: ndd.Batch) -> ndd.Batch:
     return ndd.normalize(x, axes=[0, 1])
 
 
-def train(folder: Path, epochs: int, batch_size: int) -> float:
+def labels_of(texts: ndd.Batch) -> torch.Tensor:
+    """The number of each word."""
+    words = [bytes(np.asarray(t)).decode() for t in texts.tensors]
+    return torch.tensor([WORDS.index(word) for word in words])
+
+
+def train(manifest: Path, epochs: int, batch_size: int) -> float:
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Conv1d(40, 16, 5, stride=2), torch.nn.ReLU(), torch.nn.Conv1d(16, 16, 5, stride=2),
         torch.nn.ReLU(), torch.nn.AdaptiveAvgPool1d(2), torch.nn.Flatten(), torch.nn.Linear(32, 3),
     )  # fmt: skip
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    reader = ndd.readers.File(file_root=folder, random_shuffle=True, seed=1)
+    reader = ndd.readers.NemoAsr(
+        manifest_filepaths=manifest, sample_rate=RATE, max_duration=10.0, random_shuffle=True,
+        read_sample_rate=False, seed=1,
+    )  # fmt: skip
     accuracy = 0.0
     for epoch in range(epochs):
         right = total = 0
-        for files, labels in reader.next_epoch(batch_size=batch_size):
-            x, y = features(files).torch(pad=True), labels.torch().flatten().long()
+        for sounds, texts in reader.next_epoch(batch_size=batch_size):
+            x, y = features(sounds).torch(pad=True), labels_of(texts)
             scores = model(x)
             loss = torch.nn.functional.cross_entropy(scores, y)
             optimiser.zero_grad()
@@ -72,9 +88,10 @@ def train(folder: Path, epochs: int, batch_size: int) -> float:
 
 
 def draw(folder: Path, picture: Path) -> None:
-    """The spectrogram of one word, low frequencies below."""
-    files = [np.frombuffer((folder / w / "000.flac").read_bytes(), np.uint8) for w in WORDS]
-    spectra = [np.asarray(t)[::-1] for t in features(ndd.batch(files)).tensors]
+    """The spectrogram of each word, low frequencies below."""
+    files = [np.frombuffer((folder / f"{w}-000.flac").read_bytes(), np.uint8) for w in WORDS]
+    sounds, _ = ndd.decoders.audio(ndd.batch(files), sample_rate=RATE, downmix=True)
+    spectra = [np.asarray(t)[::-1] for t in features(sounds).tensors]
     width = min(s.shape[1] for s in spectra)
     image = np.concatenate([s[:, :width] for s in spectra], axis=1)
     image = np.clip(image * 60 + 100, 0, 255).astype(np.uint8).repeat(4, 0).repeat(4, 1)
@@ -90,10 +107,10 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        make_files(folder, chosen.per_word)
+        manifest = make_files(folder, chosen.per_word)
         if chosen.picture:
             draw(folder, chosen.picture)
-        train(folder, chosen.epochs, chosen.batch_size)
+        train(manifest, chosen.epochs, chosen.batch_size)
 
 
 if __name__ == "__main__":

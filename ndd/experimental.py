@@ -21,12 +21,13 @@ from .ops.resample import (
     perspective,  # noqa: F401  (its ops are collected below)
     resize,  # noqa: F401  (its ops are collected below)
 )
-from .readers import experimental_names as readers  # noqa: F401  (upstream's name)
+from .readers import experimental_names as readers
 
 _PREFIX = "experimental."
-# `import ndd.experimental.decoders` works as upstream; the module is the same.
+# `import ndd.experimental.decoders` works as upstream; the module is the same. So for readers.
 __path__: list[str] = []
 sys.modules[f"{__name__}.decoders"] = decoders
+sys.modules[f"{__name__}.readers"] = readers
 
 for _name, _op in OPS.items():
     if _name.startswith(_PREFIX):

@@ -16,6 +16,7 @@ from ...kernels.ir.windows import BORDERS, LINES, WindowSum
 from ..graph.node import Node
 from ..graph.shapes import Array, Number, Shapes
 from .base import DEAR, Kind, Reads, Terms, Work, make
+from .tabled import NUMBERS
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
@@ -130,8 +131,8 @@ class Neighbourhood(Windowed):
         where = tuple(terms[a] for a in self.axes)
         core = WindowSum(
             ex.cast(tap, dt.float32), tuple(axis for axis, _, _ in where), count, self.border,
-            lowering.slot(weights, _NUMBERS, None),
-            lowering.slot(fill[0], _NUMBERS, None) if fill else None,
+            lowering.slot(weights, NUMBERS, None),
+            lowering.slot(fill[0], NUMBERS, None) if fill else None,
             self.parts, self.is_scaled, self.is_symmetric,
         )  # fmt: skip
         return lowering.claim(position, where, core, which)
@@ -157,9 +158,6 @@ class Neighbourhood(Windowed):
         if windows.scale is not None:
             for p in range(max(self.parts, 1)):
                 rows[:, place["win_scale", p]] = windows.scale[:, p].view(np.int32)
-
-
-_NUMBERS: Terms = ((None, 0, ()),)  # terms of an operand that the core reads as a flat list
 
 
 def _within(values: Number, highest: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,18 +10,16 @@ import numpy as np
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.bands import BAND, BandSums
-from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ..graph.node import Node
 from ..graph.shapes import Array, Shapes
-from .base import DEAR, Kind, Reads, Terms, Work, make
+from .base import Terms, Work, make
+from .tabled import NUMBERS, Tabled
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
     from ..run.binder import Binder
-
-_NUMBERS: Terms = ((None, 0, ()),)  # terms of an operand that the core reads as a flat list
 
 
 class Bands(NamedTuple):
@@ -33,7 +30,7 @@ class Bands(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Projection(Kind):
+class Projection(Tabled):
     """Sums along one axis, as float32; params = `Bands`.
 
     Inputs: `x`, the bands (three numbers each, see `BandSums`) and their weights.
@@ -41,17 +38,7 @@ class Projection(Kind):
 
     axis: int
 
-    has_core = True
     takes_frames = True
-
-    def infer(self, inputs: Sequence[Node]) -> DType:
-        return dt.float32
-
-    def reads(self, i: int) -> Reads:
-        return Reads.SCATTERED if i == 0 else Reads.TABLE
-
-    def cost(self) -> int:
-        return DEAR
 
     def check(self, node: Node) -> None:
         super().check(node)
@@ -69,7 +56,7 @@ class Projection(Kind):
         value = yield source, tuple(own), None
         core = BandSums(
             ex.cast(value, dt.float32), (None,), 0, where[0],
-            lowering.slot(bands, _NUMBERS, None), lowering.slot(weights, _NUMBERS, None),
+            lowering.slot(bands, NUMBERS, None), lowering.slot(weights, NUMBERS, None),
         )  # fmt: skip
         return lowering.claim(position, (where,), core, ("at", 0))
 

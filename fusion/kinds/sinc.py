@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,23 +9,21 @@ import numpy as np
 
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
-from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.sinc import BLOCK, SincSum, tap_count
 from ..graph.node import Node
 from ..graph.shapes import Array, Shapes
-from .base import DEAR, Kind, Reads, Terms, Work, make
+from .base import Terms, Work, make
+from .tabled import NUMBERS, Tabled
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
     from ..run.binder import Binder
 
-_NUMBERS: Terms = ((None, 0, ()),)  # terms of an operand that the core reads as a flat list
-
 
 @dataclass(frozen=True)
-class Sinc(Kind):
+class Sinc(Tabled):
     """A signal at other positions, as float32; params = distance of results in samples, float64.
 
     Inputs: the signal, and the table of weights (see `sinc_table`).
@@ -34,17 +31,6 @@ class Sinc(Kind):
 
     axis: int
     lobes: int
-
-    has_core = True
-
-    def infer(self, inputs: Sequence[Node]) -> DType:
-        return dt.float32
-
-    def reads(self, i: int) -> Reads:
-        return Reads.SCATTERED if i == 0 else Reads.TABLE
-
-    def cost(self) -> int:
-        return DEAR
 
     def check(self, node: Node) -> None:
         super().check(node)
@@ -56,7 +42,7 @@ class Sinc(Kind):
         own, where = list(terms), terms[self.axis]
         own[self.axis] = (lowering.rank, 0, ())
         value = yield source, tuple(own), None
-        slot = lowering.slot(table, _NUMBERS, None)
+        slot = lowering.slot(table, NUMBERS, None)
         core = SincSum(ex.cast(value, dt.float32), (where[0],), 0, slot)
         return lowering.claim(position, (where,), core, ("at", 0))
 
@@ -69,9 +55,17 @@ class Sinc(Kind):
             ("step", step), ("at", at), ("samples", node.inputs[0].shapes.rows[:, self.axis]),
             ("lobes", self.lobes), ("taps", tap_count(self.lobes)),
             ("scale", node.params.view(np.int64)),
-            ("reach", np.ceil(BLOCK * node.params).astype(np.int64) + tap_count(self.lobes) + 4),
+            ("reach", self._reach(node)),
         ):  # fmt: skip
             rows[:, place[f"signal_{name}",]] = number
+
+    def _reach(self, node: Node) -> Array:
+        """How many samples the results of a block need; no more than the signal has, about."""
+        results = np.clip(node.shapes.rows[:, self.axis], 1, BLOCK)
+        # Positions are added up in float32, which rounds each sum by a part of 2**-24.
+        last = np.ceil((results - 1) * node.params * (1 + BLOCK * 2.0**-23))
+        reach: Array = last.astype(np.int64) + tap_count(self.lobes) + 4
+        return reach
 
     def region(self, node: Node, k: int, low: Array, high: Array) -> tuple[Array, Array]:
         n = node.inputs[0].shapes.rows[:, self.axis]
@@ -84,5 +78,6 @@ def sinc(op: str, x: Node, axis: int, counts: Array, steps: Array, lobes: int, t
     """`x` resampled along an axis: `counts` results, `steps` samples apart."""
     rows = np.array(np.broadcast_to(x.shapes.rows, (len(counts), x.rank)))
     rows[:, axis] = counts
+    steps = np.where(counts > 1, steps, 1.0)  # a single result lies at 0, however large its step is
     kind = Sinc(x.rank, axis, lobes)
     return make(op, kind, (x, table), Shapes(rows), x.layout, x.batch, steps)

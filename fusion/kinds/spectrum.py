@@ -10,19 +10,17 @@ import numpy as np
 
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
-from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.spectrum import WINDOW_GROUP, Spectrum
 from ..graph.node import Node
 from ..graph.shapes import Array, Shapes
-from .base import DEAR, Kind, Reads, Terms, Work, make
+from .base import Terms, Work, make
+from .tabled import NUMBERS, Tabled
 
 if TYPE_CHECKING:
     from ...kernels.ir.spec import KernelSpec
     from ..plan.lowering import Lowering
     from ..run.binder import Binder
-
-_NUMBERS: Terms = ((None, 0, ()),)  # terms of an operand that the core reads as a flat list
 
 
 class Framing(NamedTuple):
@@ -35,7 +33,7 @@ class Framing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Transform(Kind):
+class Transform(Tabled):
     """The spectra of frames, as float32; params = `Framing`.
 
     Inputs: the signal, the window, and the tables of the transform (see `Spectrum`).
@@ -45,17 +43,7 @@ class Transform(Kind):
     is_mirrored: bool
     is_magnitude: bool
 
-    has_core = True
     gives_frames = True
-
-    def infer(self, inputs: Sequence[Node]) -> DType:
-        return dt.float32
-
-    def reads(self, i: int) -> Reads:
-        return Reads.SCATTERED if i == 0 else Reads.TABLE
-
-    def cost(self) -> int:
-        return DEAR
 
     def check(self, node: Node) -> None:
         super().check(node)
@@ -77,8 +65,8 @@ class Transform(Kind):
         value = yield source, ((lowering.first_dimension(where), 0, ()),), None
         core = Spectrum(
             ex.cast(value, dt.float32), (where[0][0],), 0, where[1][0],
-            lowering.slot(window, _NUMBERS, None),
-            tuple(lowering.slot(t, _NUMBERS, None) for t in tables),
+            lowering.slot(window, NUMBERS, None),
+            tuple(lowering.slot(t, NUMBERS, None) for t in tables),
             self.is_mirrored, self.is_magnitude,
         )  # fmt: skip
         return lowering.claim(position, where, core, ("at", 0))

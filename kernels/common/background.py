@@ -193,6 +193,15 @@ def stay_at_exit() -> None:
         SimpleQueue[None]().get()  # nobody puts anything
 
 
+def leave_at_exit() -> None:
+    """While the interpreter exits: end a daemon thread that may hold locks of a running plan.
+
+    The main thread waits for these locks. SystemExit ends a thread without a message.
+    """
+    if _is_over and not in_main_thread():
+        raise SystemExit
+
+
 def wait_until_left(folder: Path) -> None:
     """At exit: wait until no other thread is in a function of this folder or in C code below."""
     end = time.monotonic() + EXIT_SECONDS

@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 class Block:
     """Memory of the pool, which many buffers use one after the other."""
 
-    __slots__ = ("__weakref__", "address", "memory", "places")
+    __slots__ = ("address", "memory", "places")
 
     def __init__(self, memory: Array) -> None:
         self.memory = memory
@@ -69,6 +69,20 @@ class Buffer:
         self._pool.give_back(block)
 
 
+class _Allocation(weakref.ref[Array]):
+    """Memory of a block, while it exists.
+
+    It refers to the array, not to the block: when a cycle of objects is collected, references to
+    its blocks are cleared, although their buffers then return them to the pool. Python's collector
+    does not look at arrays.
+    """
+
+    __slots__ = ("nbytes",)
+    __hash__ = object.__hash__  # arrays have no hash
+    __eq__ = object.__eq__
+    nbytes: int
+
+
 class Pool:
     """Free blocks by size class. All methods are thread-safe.
 
@@ -80,10 +94,10 @@ class Pool:
         self._free: dict[int, list[Block]] = defaultdict(list)
         self._lock = forks.lock()  # garbage collection in take() may run a Buffer's __del__
         self._limit = limit
-        self._sizes: dict[weakref.ref[Block], int] = {}  # of all blocks that exist
-        # Blocks that do not exist any more. It is filled by a C function, which nothing interrupts.
-        self._gone: deque[weakref.ref[Block]] = deque()
-        self._total_bytes = 0  # of `_sizes`
+        self._allocations: set[_Allocation] = set()
+        # Memory that does not exist any more. A C function adds to it, which nothing interrupts.
+        self._gone: deque[Any] = deque()
+        self._total_bytes = 0  # of `_allocations`
         self.free_bytes = 0
         self.peak_bytes = 0
 
@@ -94,12 +108,15 @@ class Pool:
 
     def _recount(self) -> None:
         self._note_gone()
-        self._total_bytes = sum(self._sizes.values())
+        self._total_bytes = sum(a.nbytes for a in self._allocations)
         self.free_bytes = sum(size * len(blocks) for size, blocks in self._free.items())
 
     def _note_gone(self) -> None:
         while self._gone:
-            self._total_bytes -= self._sizes.pop(self._gone.popleft(), 0)
+            allocation = self._gone.popleft()
+            if allocation in self._allocations:
+                self._allocations.remove(allocation)
+                self._total_bytes -= allocation.nbytes
 
     def stats(self) -> tuple[int, int, int, int]:
         """Bytes in use, bytes kept, the peak of bytes in use, and the limit of bytes kept."""
@@ -138,8 +155,10 @@ class Pool:
         except MemoryError:
             # NumPy's own error cannot be rebuilt with another message, so it could not name the op.
             raise MemoryError(f"there is no memory for {nbytes / 1e9:,.1f} GB") from None
+        allocation = _Allocation(block.memory, self._gone.append)
+        allocation.nbytes = size
         with self._lock:
-            self._sizes[weakref.ref(block, self._gone.append)] = size
+            self._allocations.add(allocation)
             self._note_gone()
             self._total_bytes += size
             self.peak_bytes = max(self.peak_bytes, self._total_bytes - self.free_bytes)

@@ -73,6 +73,7 @@ class SincLines(CpuCore):
     def _block(self) -> Iterator[str]:
         """Resample a block."""
         yield "base, fraction = block_start(block, signal_scale)"
+        # The first tap lies up to a sample more than `lobes` before the result.
         yield "origin = base + 1 - signal_lobes"
         yield "low = min(max(origin, 0), signal_samples)"
         yield "high = min(max(origin + signal_reach, low), signal_samples)"
@@ -83,8 +84,8 @@ class SincLines(CpuCore):
         yield from indented([*lines, f"store_f32_7(samples, q - origin, f32({value}))"])
         yield "for r in range(max(high - origin, 0), signal_reach):"
         yield "    store_f32_7(samples, r, f32(0.0))"
-        numbers = "signal_scale, signal_lobes, signal_taps"
-        yield f"resample_block(samples, origin, block, {numbers}, in_{self.core.table}, results)"
+        numbers = "signal_scale, signal_taps, signal_reach"
+        yield f"resample_block(samples, block, {numbers}, in_{self.core.table}, results)"
 
 
 def _span(n: str) -> Iterator[str]:

@@ -94,27 +94,37 @@ class WindowTaps(GpuCore):
         yield from indented(body)
 
     def _folded(self, p: int, k: int, own: str) -> Iterator[str]:
-        """The loop over pairs of taps along dimension k: see NOTE [folded sums] in ir/windows.py.
-
-        The loop over the two taps of a pair runs once for the tap in the middle.
-        """
+        """The loop over pairs of taps along dimension k: NOTE [folded sums] in ir/windows.py."""
         count = f"win_count_{p}_{k}"
         yield f"for tap_{k} in range(({count} + 1) // 2):"
         yield f"    w_{k} = tl.load(in_{self.core.weights} + (win_start_{p}_{k} + tap_{k}))"
-        yield from indented(self._start(f"pair_{k}"))
-        yield f"    apart_{k} = tl.maximum({count} - 1 - 2 * tap_{k}, 1)"
-        yield f"    for side_{k} in range(tap_{k}, {count} - tap_{k}, apart_{k}):"
-        body = list(place_of(k, self.core.border, f"win_anchor_{p}_{k}", f"side_{k}"))
-        if k < self.dims[-1]:
-            body += [*self._start(f"sum_{k + 1}"), *self._sum(p, k + 1)]
-            body += [f"pair_{k}_{c} = pair_{k}_{c} + sum_{k + 1}_{c}" for c in self.lanes]
-        else:
-            for c in self.lanes:
-                lines, value = self._value(c)
-                body += [*lines, f"pair_{k}_{c} = pair_{k}_{c} + {value}"]
-        yield from indented(indented(body))
+        yield f"    apart_{k} = {count} - 1 - 2 * tap_{k}"  # 0 for the tap in the middle
+        pair = self._pair if k == self.dims[-1] else self._pair_of_sums
+        yield from indented(pair(p, k))
         for c in self.lanes:
             yield f"    {own}_{c} = tl.fma(w_{k}, pair_{k}_{c}, {own}_{c})"
+
+    def _pair_of_sums(self, p: int, k: int) -> Iterator[str]:
+        """The sums over the later dimensions at both taps, in a loop, so that they are written
+        once. It runs once for the tap in the middle."""
+        yield from self._start(f"pair_{k}")
+        yield f"for side_{k} in range(tl.minimum(apart_{k}, 1) + 1):"
+        body = list(self._place(p, k, f"(tap_{k} + side_{k} * apart_{k})"))
+        body += [*self._start(f"sum_{k + 1}"), *self._sum(p, k + 1)]
+        body += [f"pair_{k}_{c} = pair_{k}_{c} + sum_{k + 1}_{c}" for c in self.lanes]
+        yield from indented(body)
+
+    def _pair(self, p: int, k: int) -> Iterator[str]:
+        """The elements at both taps. Without a loop, which made ptxas spill registers."""
+        yield from self._place(p, k)
+        for c in self.lanes:
+            lines, value = self._value(c)
+            yield from [*lines, f"pair_{k}_{c} = {value}"]
+        yield from self._place(p, k, f"(tap_{k} + apart_{k})")
+        for c in self.lanes:
+            lines, value = self._value(c)
+            yield from lines
+            yield f"pair_{k}_{c} = pair_{k}_{c} + tl.where(apart_{k} > 0, {value}, -0.0)"
 
     def _value(self, c: int) -> tuple[list[str], str]:
         """Lines that compute the element of a tap, and its name."""
@@ -130,9 +140,9 @@ class WindowTaps(GpuCore):
         before = f"number_{k - 1} * win_count_{p}_{k} + " if k else ""
         return f"number_{k} = {before}tap_{k}"
 
-    def _place(self, p: int, k: int) -> Iterator[str]:
-        """The element that a tap reads."""
-        return place_of(k, self.core.border, f"win_anchor_{p}_{k}", f"tap_{k}")
+    def _place(self, p: int, k: int, tap: str = "") -> Iterator[str]:
+        """The element that a tap reads; by default that of the loop."""
+        return place_of(k, self.core.border, f"win_anchor_{p}_{k}", tap or f"tap_{k}")
 
 
 def positions_of(axes: Sequence[int | None], border: str) -> Iterator[str]:

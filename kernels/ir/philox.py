@@ -7,6 +7,7 @@ give the same bits everywhere.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +24,11 @@ _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)  # golden ratio, sqrt(3) - 1
 _ROUNDS = 10
 _MASK = 0xFFFFFFFF
 _FACTORS = np.array(_MULTIPLIERS, np.uint64)[:, None]
-_HALF, _LOW = np.uint64(32), np.uint64(_MASK)
+# What each round adds to the key, modulo 2³².
+_KEY_TABLE = (
+    np.arange(_ROUNDS, dtype=np.uint32)[:, None, None] * np.array(_KEY_STEPS, np.uint32)[:, None]
+)
+_HIGH = int(sys.byteorder == "little")  # where the high half of a uint64 is
 
 
 def _rounds(counter: Sequence[Any], key: Sequence[Any], product: Any, add: Any) -> tuple[Any, ...]:
@@ -53,20 +58,17 @@ def block(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, in
 
 def blocks(counter: Sequence[Array | int], key: Sequence[int]) -> tuple[Array, ...]:
     """Four arrays of words; the counter's words are numbers or arrays, broadcast together."""
-
-    shape = np.broadcast_shapes(*(np.shape(w) for w in counter))
-    words = np.empty((4, *shape), np.uint64)
+    shape = np.broadcast(*counter).shape
+    words = np.empty((4, *shape), np.uint32)
     for k, word in enumerate(counter):
         words[k, ...] = np.asarray(word).astype(np.uint32)  # words wrap around
-    # Compute both products at once: with little data, the number of NumPy calls sets the time.
+    # Compute both products at once, and take their halves as views: with little data, the number of
+    # NumPy calls sets the time.
     first, second = words.reshape(4, -1)[0::2], words.reshape(4, -1)[1::2]
-    k, m = key
-    for _ in range(_ROUNDS):
-        product = first * _FACTORS
-        keys = np.array([[k], [m]], np.uint64)
-        first, second = (product >> _HALF)[::-1] ^ second ^ keys, (product & _LOW)[::-1]
-        k, m = (k + _KEY_STEPS[0]) & _MASK, (m + _KEY_STEPS[1]) & _MASK
-    a, c, b, d = np.concatenate([first, second]).astype(np.uint32).reshape(4, *shape)
+    for keys in np.array(key, np.uint32)[:, None] + _KEY_TABLE:
+        halves = (first * _FACTORS).view(np.uint32)
+        first, second = halves[::-1, _HIGH::2] ^ second ^ keys, halves[::-1, 1 - _HIGH :: 2]
+    a, c, b, d = np.concatenate([first, second]).reshape(4, *shape)
     return a, b, c, d
 
 

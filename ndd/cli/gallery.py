@@ -22,10 +22,13 @@ HEIGHT, WIDTH, PHOTOS = 120, 160, 3
 RNG = "rng=ndd.random.RNG(seed=1)"
 
 # Arguments with a visible effect. Image ops that are not listed are called with their defaults.
-INPUTS = {"debayer": "x.slice[:, :, :1]"}  # what takes the place of the photos
+_FRAMES = "ndd.stack(x, ndd.flip(x), ndd.hue(x, hue=120), axis_name='F')"
+# What takes the place of the photos.
+INPUTS = {"debayer": "x.slice[:, :, :1]", "element_extract": _FRAMES, "sequence_rearrange": _FRAMES}
 ARGUMENTS = {
     "brightness": "brightness=1.6",
     "brightness_contrast": "brightness=1.2, contrast=1.8",
+    "cat": "ndd.flip(x), axis=1",
     "clahe": "tiles_x=4, tiles_y=4, clip_limit=4.0",
     "color_space_conversion": "image_type='RGB', output_type='BGR'",
     "color_twist": "hue=120, saturation=1.5, contrast=1.3",
@@ -37,29 +40,37 @@ ARGUMENTS = {
     "decoders.image_crop": "crop=[80, 80], crop_pos_x=0.2",
     "decoders.image_random_crop": f"random_area=[0.2, 0.6], {RNG}",
     "decoders.image_slice": "rel_start=[0.1, 0.3], rel_end=[0.9, 0.8], axis_names='HW'",
+    "element_extract": "element_map=[1]",
     "erase": "anchor=[30, 40, 70, 90], shape=[40, 30, 20, 50], fill_value=255.0",
     "experimental.remap": "*maps",
     "experimental.resize": "size=[60, 60]",
     "experimental.warp_perspective": "matrix=[[1.2, 0.3, -20], [0.1, 1.1, -5], [0.001, 0.002, 1]]",
+    "filter": "np.float32([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])",
+    "gaussian_blur": "sigma=3.0",
     "grid_mask": "tile=24, ratio=0.5, angle=0.3",
     "hsv": "hue=200, saturation=1.2, value=0.9",
     "hue": "hue=90",
     "jitter": f"nDegree=6, {RNG}",
     "jpeg_compression_distortion": "quality=3",
+    "laplacian": "window_size=5, scale=0.1, dtype=ndd.float32",
     "lookup_table": "keys=range(256), values=range(255, -1, -1), dtype=ndd.uint8",
     "multi_paste": "in_ids=[0, 1], out_anchors=[[0, 0], [50, 70]], shapes=[[60, 80], [60, 80]]",
     "noise.gaussian": f"stddev=40, {RNG}",
     "noise.salt_and_pepper": f"prob=0.1, {RNG}",
     "noise.shot": f"factor=30, {RNG}",
+    "normalize": "axis_names='HW'",
     "pad": "fill_value=128, axes=[0, 1], shape=[140, 200]",
     "paste": "fill_value=(200, 80, 40), ratio=1.4",
+    "permute_batch": "indices=[2, 0, 1]",
     "random_resized_crop": f"size=[80, 80], random_area=[0.2, 0.6], {RNG}",
     "resize": "size=[60, 120]",
     "resize_crop_mirror": "resize_shorter=90, crop=[80, 80], mirror=1",
     "rotate": "angle=30, fill_value=0",
     "saturation": "saturation=0.2",
+    "sequence_rearrange": "new_order=[2, 0, 1, 0]",
     "slice": "rel_start=[-0.3, 0.2], rel_end=[1.1, 1.4], axis_names='HW', "
     "out_of_bounds_policy='reflect'",
+    "stack": "ndd.flip(x), axis_name='F'",
     "tensor_resize": "sizes=[60, 60], axes=[0, 1]",
     "transpose": "perm=[1, 0, 2], transpose_layout=False",
     "warp_affine": "matrix=[[1, 0.4, -30], [0, 1, 0]], fill_value=0",
@@ -94,7 +105,7 @@ def apply(name: str, x: Any) -> Any:
     wave = 6 * np.sin(rows / 9)
     maps = [ndd.Batch.broadcast(ndd.tensor(m, layout="HW"), PHOTOS) for m in (columns + wave, rows)]
     # `eval` runs only calls from our own table, and the page shows exactly what ran.
-    return eval(call_text(name), {"ndd": ndd, "x": x, "maps": maps, "files": _files(x)})
+    return eval(call_text(name), {"ndd": ndd, "np": np, "x": x, "maps": maps, "files": _files(x)})
 
 
 def _files(x: Any) -> Any:

@@ -446,6 +446,8 @@ def host_numbers(
     whole = convert.dense_array(node)
     if whole is not None and not vector and whole.size == len(whole):
         return _as_numbers(name, whole.reshape(-1), node.dtype, kind)
+    if whole is not None and vector and node.rank <= 1 + matrix:
+        return _as_numbers(name, whole.reshape(len(whole), -1), node.dtype, kind)
     arrays = [_as_numbers(name, a, node.dtype, kind) for a in convert.arrays_of(node)]
     if vector:
         if node.rank > 1 + matrix:
@@ -503,7 +505,13 @@ def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
     known = None if key is None else op.known_choices.get(key)
     if known is not None:
         return known.copy()
-    found = {p.name: _static(p, value) for p, value in zip(op.statics, given, strict=True)}
+    usual = op.usual_choices
+    if not usual:
+        usual.update((p.name, _static(p, None)) for p in op.statics if p.default is not REQUIRED)
+    found = {
+        p.name: usual[p.name] if value is None and p.name in usual else _static(p, value)
+        for p, value in zip(op.statics, given, strict=True)
+    }
     for name, value in found.items():
         if isinstance(value, DType) and value.is_enum and op.enums != "kept":
             raise TypeError(f"`{name}` cannot be {value}: use ndd.cast to make enum values")

@@ -73,7 +73,8 @@ def finish_call(nodes: Sequence[Node], site: Site) -> None:
         nodes = _without_empty(nodes)
     if mode is _EAGER and not reads_external:
         for node in nodes:
-            executor.submit(node)
+            if node.result.storage is None:  # some calls compute their values at once
+                executor.submit(node)
     elif mode._value_ > _EAGER._value_ or reads_external:
         for node in nodes:
             executor.evaluate(node)

@@ -152,6 +152,8 @@ class OpDef:
         # Whether choices can be cache keys: 0.0 equals -0.0, and lists are not hashable.
         plain = (int, bool, str, DType, dt.DALIImageType, dt.DALIInterpType)
         self.has_plain_choices = all(p.type in plain for p in self.statics)
+        # Choices that are left at their defaults; filled by the first call.
+        self.usual_choices: dict[str, Any] = {}
         # Caches of the stages of a call (ndd/core/call.py).
         self.known_choices: Memo[Any, dict[str, Any]] = Memo(f"choices of {self.name}", 1024)
         self.default_args: Memo[int, Any] = Memo(f"default arguments of {self.name}", 256)

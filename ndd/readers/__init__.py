@@ -18,6 +18,7 @@ from .coco import COCO
 from .epoch import Epoch
 from .files import File
 from .mxnet import MXNet
+from .nemo_asr import NemoAsr
 from .numpy_files import Numpy
 from .reader import Reader
 from .state import ReaderState
@@ -31,6 +32,7 @@ __all__ = [
     "Epoch",
     "File",
     "MXNet",
+    "NemoAsr",
     "Numpy",
     "Reader",
     "ReaderState",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..codecs.image.limits import get_max_pixels
 from ..fusion.graph.shapes import Array
 from ..kernels.ir import dtypes as dt
 from .contents import Contents
@@ -89,19 +91,26 @@ class CocoSamples:
         begin, end = found.box_starts[index : index + 2]
         labels = found.labels[begin:end]
         vertices = found.part("vertices", "vertex_starts", index)
-        drawn: list[tuple[int, Array]] = []
+        if height * width > get_max_pixels():
+            raise ValueError(
+                f"a mask of {height} × {width} pixels is larger than the limit of "
+                f"{get_max_pixels()}; ndd.decoders.set_max_pixels can raise it"
+            )
+        outlines: list[tuple[int, int, Callable[[], Array]]] = []
         for number, first, last in found.part("polygons", "polygon_starts", index).tolist():
             if last - first >= 3:
-                try:
-                    pixels = polygon_mask(vertices[first:last], height, width)
-                except ValueError as error:
-                    raise ValueError(f"object {number} of its annotations: {error}") from None
-                drawn.append((int(labels[number]), pixels))
+                points = vertices[first:last]
+                draw = partial(polygon_mask, points, height, width)
+                outlines.append((labels[number], number, draw))
         for number, runs in found.masks(index):
-            drawn.append((int(labels[number]), run_length_mask(runs, height, width)))  # type: ignore[arg-type]
+            draw = partial(run_length_mask, runs, height, width)
+            outlines.append((labels[number], number, draw))
         mask = np.zeros(height * width, np.int32)
-        for label, pixels in sorted(drawn, key=lambda entry: entry[0]):
-            mask[pixels] = label
+        for label, number, pixels in sorted(outlines, key=lambda entry: entry[0]):
+            try:
+                mask[pixels()] = label  # one after the other: each takes a byte per pixel
+            except ValueError as error:
+                raise ValueError(f"object {number} of its annotations: {error}") from None
         return np.ascontiguousarray(mask.reshape(width, height).T)[:, :, None]
 
     def fill(self, index: int, data: Any = None) -> Sample:

@@ -159,6 +159,13 @@ class Order:
             pass_ += 1
         return pass_, offset
 
+    def used_before(self, pass_: int) -> int:
+        """How many samples all passes before this one have."""
+        if self.stick:
+            return pass_ * self.size(0)
+        rounds, rest = divmod(pass_, self.num_shards)  # a round goes through all shards
+        return rounds * self.count + sum(self.size(p) for p in range(rest))
+
     @staticmethod
     def is_possible(at: Position) -> bool:
         """Whether some reader can be at this position."""

@@ -13,7 +13,9 @@ import numpy as np
 from ..fusion.graph.shapes import Array
 from .order import Order, Position, RestOfEpoch
 
-_MAX_DIVISIONS = 1000  # of one epoch; more in a state are a mistake
+# Divisions of one epoch, and ranks of all of them; more in a state are a mistake.
+_MAX_DIVISIONS = 1000
+_MAX_RANKS = 1 << 18
 
 
 class Division(NamedTuple):
@@ -28,8 +30,8 @@ class Division(NamedTuple):
         return [self.num_shards, self.shard_id, *self.at]
 
 
-def parse_divisions(given: Any, where: str) -> list[Division]:
-    """Divisions from a state."""
+def parse_divisions(given: Any, where: str, samples: int) -> list[Division]:
+    """Divisions of this many samples from a state."""
     found = []
     good = isinstance(given, list) and len(given) <= _MAX_DIVISIONS
     for row in given if good else [None]:
@@ -37,6 +39,13 @@ def parse_divisions(given: Any, where: str) -> list[Division]:
         if not all(type(n) is int and n >= 0 for n in numbers) or numbers[1] >= numbers[0]:
             raise ValueError(f"{where}: the state has no valid position: rest is {given!r:.200}")
         found.append(Division(numbers[0], numbers[1], Position(*numbers[2:])))
+    # No reader has more shards than samples.
+    counts = [division.num_shards for division in found]
+    if max(counts, default=0) > samples or sum(counts) > _MAX_RANKS:
+        raise ValueError(
+            f"{where}: the state has no valid position: {samples} samples among {counts!s:.200} "
+            f"shards"
+        )
     return found
 
 
@@ -65,13 +74,13 @@ def cut(count: int, part: int, parts: int) -> tuple[int, int]:
 
 
 def _left_by_ranks(order: Order, division: Division, wraps: bool) -> tuple[Array, int]:
-    ranks = [order.of_rank(k, division.num_shards) for k in range(division.num_shards)]
+    first = order.of_rank(0, division.num_shards)  # makes the list that all ranks share
+    ranks = [first.of_rank(k, division.num_shards) for k in range(division.num_shards)]
     at = division.at
     places = [(at.pass_, at.offset)] * len(ranks)
     if wraps:
         # All ranks have used equally many samples, but their passes differ in length.
-        one = ranks[division.shard_id]
-        used = sum(one.size(p) for p in range(at.pass_)) + at.offset
+        used = ranks[division.shard_id].used_before(at.pass_) + at.offset
         places = [rank.normal(0, used) for rank in ranks]
     left = [
         np.asarray(rank.samples(pass_)[offset + at.taken :], np.int64)

@@ -100,7 +100,7 @@ class Resumable:
         if is_new:
             divisions = [*divisions, [values.get("num_shards"), values.get("shard_id"), *numbers]]
         if divisions:
-            self._divide(parse_divisions(divisions, self._where), is_new)
+            self._divide(parse_divisions(divisions, self._where, self._data()[1].count), is_new)
 
     def _is_position(self, numbers: list[Any], is_divided: bool) -> bool:
         """Whether the reader can be at a position; that of another division is checked later."""

@@ -95,10 +95,11 @@ class RNG:
         """The next random word, from 0 to 2³² - 1."""
         return self._take(1)[0]
 
-    def _take(self, count: int) -> list[int]:
+    def _take(self, count: int, skipped_after: int = 0) -> list[int]:
+        """The next words; `skipped_after` more are taken from the sequence and not computed."""
         with self._lock:
             seed, first = self._seed, self._position
-            self._position = (first + count) % (1 << 130)
+            self._position = (first + count + skipped_after) % (1 << 130)
         key = (seed & 0xFFFFFFFF, seed >> 32)
         words: list[int] = []
         for counter in range(first >> 2, ((first + count - 1) >> 2) + 1):
@@ -109,7 +110,7 @@ class RNG:
 
     def _draw(self) -> Draw:
         """The random numbers of one op call."""
-        a, b, c, d, *_ = self._take(WORDS_PER_CALL)
+        a, b, c, d = self._take(4, WORDS_PER_CALL - 4)
         return Draw((a, b), (c, d))
 
     @property
@@ -219,6 +220,11 @@ def draw_of(rng: Any) -> Draw:
 def unit(words: Array) -> Array:
     """Random words as float64 numbers in (0, 1)."""
     return (words.astype(np.float64) + 0.5) * 2.0**-32
+
+
+def unit_of(word: int) -> float:
+    """One random word as a number in (0, 1)."""
+    return (word + 0.5) * 2.0**-32
 
 
 def below(words: Array, count: Array) -> Array:

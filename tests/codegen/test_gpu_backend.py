@@ -585,6 +585,9 @@ class FakeStorage:
         self.addresses, self.owner, self.strides = addresses, owner, strides
         self.dense, self.external = dense, external
 
+    def owners(self):
+        return [self.owner]
+
 
 @dataclass
 class FakeNode:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import linecache
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,6 +230,26 @@ def record(op: str, got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> No
     _record(op, kind, *_differences(ours, theirs), theirs)
 
 
+def record_draws(op: str, got: Any, want: Any) -> None:
+    """Record how far apart our draws and upstream's are, for docs/numerics.md: the largest distance
+    of their distribution functions. Draws are a `Counter` of outcomes, or arrays of numbers; the
+    last axis of arrays with more than one axis counts dimensions, each of which is compared."""
+    if isinstance(got, Counter):
+        places = {name: k for k, name in enumerate(sorted(got.keys() | want.keys()))}
+        got, want = (np.array([places[k] for k in c.elements()]) for c in (got, want))
+    columns = [np.asarray(x, np.float64).reshape(len(x), -1) for x in (got, want)]
+    pairs = zip(*(c.T for c in columns), strict=True)
+    distance = max((_ks_distance(*pair) for pair in pairs), default=0.0)
+    _write({"op": op, "draws": len(columns[0]), "distance": distance})
+
+
+def _ks_distance(a: np.ndarray, b: np.ndarray) -> float:
+    """The Kolmogorov-Smirnov distance of two samples."""
+    both = np.concatenate([a, b])
+    shares = [np.searchsorted(np.sort(x), both, "right") / len(x) for x in (a, b)]
+    return float(np.abs(shares[0] - shares[1]).max(initial=0.0))
+
+
 def _compare_values(
     op: str, ours: Result, theirs: Result, exact: bool, max_off: float, rtol: float
 ) -> None:
@@ -283,9 +304,6 @@ def _rank16(x: np.ndarray) -> np.ndarray:
 def _record(
     op: str, dtype: str, difference: np.ndarray, differs: np.ndarray, want: np.ndarray
 ) -> None:
-    path = os.environ.get("NDD_RECORD_DIFFERENCES")
-    if not path:
-        return
     scale = np.abs(want[differs].astype(np.float64))
     relative = difference[differs] / np.where(scale > 0, scale, 1.0)
     line = {
@@ -296,5 +314,12 @@ def _record(
         "differing": int(differs.sum()),
         "total": int(differs.size),
     }
-    with Path(path).open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    _write(line)
+
+
+def _write(line: dict[str, Any]) -> None:
+    """Append a line for `tests.conformance.report`, if it asked for that."""
+    path = os.environ.get("NDD_RECORD_DIFFERENCES")
+    if path:
+        with Path(path).open("a") as file:
+            file.write(json.dumps(line) + "\n")

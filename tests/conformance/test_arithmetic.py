@@ -21,7 +21,7 @@ import pytest
 
 import ndd
 from ndd.kernels.cpu import runtime as cpu_runtime
-from tests.conformance.oracle import check, check_program, per_sample
+from tests.conformance.oracle import check, check_program, per_sample, record
 
 INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 FLOATS = ("float32", "float64")
@@ -235,6 +235,7 @@ def check_values(op: str, left: str, right: str) -> None:
         want = OPERATORS[op](a.astype(common), b.astype(common))
     else:
         want = oracle(op, a, b)
+    record(op if op in OPERATORS else f"math.{op}", [got], [want])
     assert_same(got, want, what, a, b, ulp=tolerance(op, got.dtype))
 
 
@@ -293,6 +294,7 @@ def test_clamp() -> None:
         got = np.array(ndd.math.clamp(*map(ndd.tensor, values)))
         with upstream.EvalMode.sync_cpu:
             want = np.array(upstream.math.clamp(*map(upstream.tensor, values)))
+        record("math.clamp", [got], [want])
         assert_same(got, want, f"clamp {names}", *values)
 
 
@@ -535,9 +537,9 @@ def test_math_functions(fn: str, name: str) -> None:
             want = x.dtype.type(1) / np.sqrt(x)
     else:
         want = oracle(fn, x)
-    assert_same(
-        ours(fn, x), want, f"{fn} {name}", x, ulp=0 if fn in EXACT_MATH else MATH_ULPS[name]
-    )
+    got = ours(fn, x)
+    record(f"math.{fn}{' (NumPy)' if fn == 'rsqrt' else ''}", [got], [want])
+    assert_same(got, want, f"{fn} {name}", x, ulp=0 if fn in EXACT_MATH else MATH_ULPS[name])
 
 
 @pytest.mark.parametrize("fn", ["sqrt", "exp", "floor", "ceil", "abs", "fabs"])

@@ -60,7 +60,11 @@ FRAMES = [
     dict(window_length=20, window_step=3, reflect_padding=False),
     dict(window_length=8, window_step=11, nfft=512, power=1, arguments={"layout": "tf"}),
     dict(window_length=5, window_step=2, window_fn=[1.0, 2.0, 0.5, -1.0, 0.25]),
-]
+    # NumPy transforms sizes with large primes.
+    dict(window_length=257, window_step=100),
+    dict(window_length=37, window_step=9, nfft=521, power=1, reflect_padding=False,
+         arguments={"layout": "tf"}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kwargs", FRAMES, ids=str)
@@ -73,6 +77,10 @@ def test_spectrogram_of_frames_inside() -> None:
     longer = [x for x in SIGNALS if len(x) >= 37]
     for kwargs in (dict(window_length=37, window_step=5), dict(window_length=16, window_step=40)):
         check("spectrogram", longer, center_windows=False, **kwargs)
+    short = [SIGNALS[0][:n] for n in (13, 14, 30, 31, 32, 33)]
+    for reflect in (True, False):
+        check("spectrogram", short, window_length=32, window_step=20, center_windows=False,
+              reflect_padding=reflect)  # fmt: skip
 
 
 def test_spectrogram_of_one_channel_in_several_axes() -> None:
@@ -81,7 +89,33 @@ def test_spectrogram_of_one_channel_in_several_axes() -> None:
         check("spectrogram", [x, x[:, :1].copy()], window_length=64)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 9, 12, 25, 49, 64, 77, 97, 250, 1024, 1009])
+SIZES = [
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    9,
+    12,
+    25,
+    49,
+    64,
+    77,
+    97,
+    250,
+    251,
+    257,
+    502,
+    1024,
+    1009,
+    16384,
+    16386,
+]
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_transforms_of_any_length(size) -> None:
     """Against NumPy in float64: all radices, primes, odd and even lengths."""
     x = ndd.batch([SIGNALS[0][:size], SIGNALS[0][1 : size + 1]])
@@ -90,6 +124,17 @@ def test_transforms_of_any_length(size) -> None:
         want = np.abs(np.fft.rfft(x.astype(np.float64), size)) ** 2
         assert a.shape == (size // 2 + 1,)
         assert np.abs(a - want[: len(a)]).max() <= 2e-6 * want.max()
+
+
+def test_a_long_prime_takes_no_time_and_no_memory() -> None:
+    """A table of the square of 160001 would have 400 GB."""
+    x = _rng.standard_normal(160001).astype(np.float32)
+    check("power_spectrum", [x])
+    check("spectrogram", [x], window_length=20011, window_step=50000)
+    got = arrays(ndd.power_spectrum(ndd.batch([x, x[:5], x[:512]])))  # sizes of both kinds
+    for a, n in zip(got, (160001, 5, 512), strict=True):
+        want = np.abs(np.fft.rfft(x[:n].astype(np.float64))) ** 2
+        assert np.abs(a - want).max() <= 2e-6 * want.max()
 
 
 def test_plans() -> None:
@@ -244,6 +289,15 @@ def test_nonsilent_region(dtype) -> None:
         check("nonsilent_region", x, **kwargs)
 
 
+def test_regions_of_signals_that_are_not_finite() -> None:
+    x = SIGNALS[0].copy()
+    x[0] = x[500] = np.nan
+    want = [a.item() for a in ndd.nonsilent_region(ndd.tensor(np.nan_to_num(x)), window_length=16)]
+    assert [a.item() for a in ndd.nonsilent_region(ndd.tensor(x), window_length=16)] == want
+    x[100] = np.inf
+    check("nonsilent_region", [np.where(np.isnan(x), 0, x)], window_length=16)
+
+
 def test_silence_is_one_region() -> None:
     begin, length = ndd.nonsilent_region(ndd.tensor(np.zeros(100, np.float32)))
     assert (begin.item(), length.item()) == (0, 100)
@@ -272,8 +326,48 @@ def test_decoding(kind) -> None:
     for kwargs, off in (({}, 0), (dict(downmix=True), 0), (dict(dtype="int16"), 1),
                         (dict(dtype="int32"), 2000), (dict(sample_rate=16000.0), 0),
                         (dict(sample_rate=per_sample([8000.0, 48000.0, 50000.0])), 0),
-                        (dict(sample_rate=44100.0, dtype="int16", downmix=True), 1)):  # fmt: skip
+                        (dict(sample_rate=44100.0, dtype="int16", downmix=True), 1),
+                        (dict(sample_rate=30000.0, quality=10.0), 0)):  # fmt: skip
         check("decoders.audio", files, off=off, **kwargs)
+
+
+def test_one_channel_stays_exact_when_it_is_mixed() -> None:
+    x = _rng.integers(-32768, 32767, (1000, 2)).astype(np.int16)
+    x[:2] = [[32767, 32767], [-32768, -32768]]
+    files = [encoded(x[:, :1]), encoded(x)]
+    for dtype in ("int16", "int32", "float32"):
+        got = ndd_call("decoders.audio", files, downmix=True, dtype=dtype)[0].arrays
+        want = oracle_call("decoders.audio", files, downmix=True, dtype=dtype)[0].arrays
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_part_of_a_mixed_sound(monkeypatch) -> None:
+    from ndd.codecs import sound_files as sound
+
+    read, into = [], sound._read_into
+    monkeypatch.setattr(
+        sound, "_read_into", lambda f, out: (read.append(len(out)), into(f, out))[1]
+    )
+    file = ndd.tensor(encoded(STEREO, kind="FLAC"))
+    whole = np.asarray(ndd.decoders.audio(file, downmix=True)[0])
+    part = np.asarray(ndd.decoders.audio(file, downmix=True)[0][700:900] * 2)
+    np.testing.assert_array_equal(part, whole[700:900] * 2)
+    assert read == [1600, 200]
+
+
+def test_a_low_rate_does_not_make_a_small_file_huge() -> None:
+    file = encoded(STEREO).copy()
+    file[24:28] = [1, 0, 0, 0]  # 1 Hz
+    samples, rate = ndd.decoders.audio(ndd.tensor(file))
+    assert samples.shape == (1600, 2) and rate.item() == 1.0
+    with pytest.raises(
+        ValueError, match="sample 0: its sampling rate is 1 Hz, so a sound of 16000"
+    ):
+        ndd.decoders.audio(ndd.tensor(file), sample_rate=16000.0)
+    samples, _ = ndd.decoders.audio(ndd.tensor(file), sample_rate=16000.0, on_error="fill")
+    assert samples.shape == (0, 2) and len(ndd.decoders.errors) == 1
+    ndd.decoders.errors.clear()
 
 
 def test_mp3() -> None:
@@ -342,6 +436,8 @@ def test_features_are_the_same_everywhere(layout) -> None:
     same_everywhere(lambda: features(batch, layout))
     same_everywhere(lambda: ndd.mfcc(ndd.audio_resample(batch, scale=0.7).slice[:1] * 2 + [[1.0]]))
     same_everywhere(lambda: ndd.audio_resample(batch * 2, scale=1.7) + 1)
+    spectrum = dict(window_length=257, window_step=100, layout=layout)
+    same_everywhere(lambda: ndd.spectrogram(batch * 2, **spectrum) + 1)
 
 
 def test_no_spectrum_is_stored() -> None:
@@ -369,6 +465,8 @@ def test_sound_on_the_gpu() -> None:
         lambda x: ndd.spectrogram(x, window_length=31, window_step=7, power=1), signals
     )
     close_on_the_gpu(lambda x: ndd.power_spectrum(x, nfft=32), signals)
+    close_on_the_gpu(lambda x: ndd.power_spectrum(x, nfft=20000) * 2, signals, rtol=0)
+    close_on_the_gpu(lambda x: ndd.spectrogram(x, window_length=257, window_step=100), signals)
     spectra = [np.abs(_rng.standard_normal((33, n))).astype(np.float32) for n in (7, 1)]
     for program in (lambda x: ndd.mel_filter_bank(x, nfilter=5), ndd.mfcc, ndd.to_decibels):
         close_on_the_gpu(program, spectra, "ft", rtol=1e-6)
@@ -384,7 +482,7 @@ def test_sound_on_the_gpu() -> None:
         ("`nfft` must be at least `window_length` (512), got 64", lambda x: ndd.spectrogram(x, nfft=64)),
         ("`power` must be 1 (magnitude) or 2 (power), got 3", lambda x: ndd.spectrogram(x, power=3)),
         ("`window_fn` must have `window_length` (512) values, got 1", lambda x: ndd.spectrogram(x, window_fn=[1.0])),
-        ("a signal must have at least 512 samples, sample 0 has 37", lambda x: ndd.spectrogram(x, center_windows=False)),
+        ("a signal must have at least 257 samples, sample 0 has 37", lambda x: ndd.spectrogram(x, center_windows=False)),
         ("all extents but one must be 1, sample 0 has shape (37, 2)", lambda x: ndd.spectrogram(ndd.stack(x, x, axis=1))),
         ("`nfilter` must be positive, got 0", lambda x: ndd.mel_filter_bank(x, nfilter=0)),
         ("`mel_formula` must be one of 'slaney', 'htk', got 'x'", lambda x: ndd.mel_filter_bank(x, mel_formula="x")),

@@ -9,11 +9,12 @@ import nvidia.dali.experimental.dynamic as upstream
 import pytest
 
 import ndd
+from ndd.core.handle import executor_of
 from ndd.runtime.rng import below
 
 from ..helpers import arrays
 from .modes import error_everywhere, same_everywhere
-from .oracle import _call, _results
+from .oracle import _call, _results, record_draws
 from .test_boxes import boxes, xywh
 
 TWO = np.float32([[0.3, 0.3, 0.6, 0.6], [0.1, 0.1, 0.3, 0.9]])
@@ -34,6 +35,8 @@ def drawn(lib, box, count=COUNT, labels=None, seed=3, **kwargs):
 def same_distribution(box, tolerance=0.06, **kwargs):
     """Quantiles of windows and numbers of boxes agree; standard errors are below 0.017."""
     ours, theirs = drawn(ndd, box, **kwargs), drawn(upstream, box, **kwargs)
+    record_draws("random_bbox_crop", *([np.hstack(v) for v in zip(*r[:2], strict=True)]
+                                       for r in (ours, theirs)))  # fmt: skip
     for mine, other in zip(ours[:2], theirs[:2], strict=True):
         at = [0.1, 0.25, 0.5, 0.75, 0.9]
         a, b = (np.quantile(np.stack(v).astype(float), at, axis=0) for v in (mine, other))
@@ -194,6 +197,32 @@ def test_modes_threads_and_devices(monkeypatch):
     many = ndd.random_bbox_crop(ndd.tensor(samples[0]), batch_size=5, scaling=[0.4, 0.6],
                                 allow_no_crop=False)  # fmt: skip
     assert many[0].batch_size == 5 and len({tuple(a.tolist()) for a in arrays(many[0])}) == 5
+
+
+def test_nothing_is_left_for_the_background():
+    """The call computes its results at once, so eager mode has nothing to run in another thread."""
+    with ndd.EvalMode.eager, ndd.EvalContext(num_threads=1) as context:
+        found = ndd.random_bbox_crop(ndd.batch([TWO] * 3), **SHAPED)
+        executor = executor_of(context)
+        assert executor._pending == [] and executor._worker is None
+    assert all(x._node.storage is not None for x in found)
+
+
+def test_the_last_samples_may_lose_all_boxes():
+    """Their (empty) results do not lie behind the memory of the others."""
+    samples = [TWO, WHOLE, np.zeros((0, 4), np.float32)]
+    found = ndd.random_bbox_crop(
+        ndd.batch(samples), ndd.batch([np.int32([1, 2]), np.int32([3]), np.zeros(0, np.int32)]),
+        output_bbox_indices=True,
+    )[2:]  # fmt: skip
+    for x in found:
+        node = x._node
+        begin, held = node.stored.owner.address, node.stored.owner.nbytes
+        item = node.dtype.bytes
+        assert (
+            (node.stored.addresses >= begin) & (node.stored.addresses + item <= begin + held)
+        ).all()
+        assert [a.shape[0] for a in arrays(x + 1)] == [2, 1, 0]
 
 
 def test_per_sample_shapes():

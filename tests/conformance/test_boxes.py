@@ -129,6 +129,18 @@ def test_rotate_shapes_and_labels():
     rotate(BATCH[2], angle=30.0, input_shape=[50, 60])
 
 
+def test_rotate_with_the_same_labels_for_all():
+    names = np.array([7, 5, 3, 1], np.int8)
+    x = [boxes(4, k, -0.2, 1.2) for k in range(5)]
+    args = dict(angle=40.0, input_shape=[50, 60], keep_size=True, remove_threshold=0.7)
+    shared = ndd.bbox_rotate(ndd.batch(x), ndd.tensor(names), **args)
+    each = ndd.bbox_rotate(ndd.batch(x), ndd.batch([names] * 5), **args)
+    assert len({s[0] for s in shared[0].shape}) > 1
+    for a, b in zip(shared, each, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert [v.tolist() for v in arrays(a)] == [v.tolist() for v in arrays(b)]
+
+
 def test_rotate_strange_boxes():
     """Boxes that are upside down, empty, a line, or nan."""
     strange = np.float32(

@@ -13,7 +13,7 @@ from ndd.ops.segmentation import objects
 
 from ..helpers import arrays
 from .modes import error_everywhere, same_everywhere
-from .oracle import _call, _results, check
+from .oracle import _call, _results, check, record_draws
 
 OBJECT, PIXEL = "segmentation.random_object_bbox", "segmentation.random_mask_pixel"
 COUNT = 400
@@ -40,6 +40,7 @@ def counted(lib, op, mask, count=COUNT, seed=1, **kwargs):
 
 def same_odds(op, mask, **kwargs):
     ours, theirs = counted(ndd, op, mask, **kwargs), counted(upstream, op, mask, **kwargs)
+    record_draws(op, ours, theirs)
     names = ours.keys() | theirs.keys()
     rare = {n for n in names if ours[n] + theirs[n] < 20}
     assert ours.keys() - rare == theirs.keys() - rare, (kwargs, ours, theirs)

@@ -12,7 +12,7 @@ import ndd
 
 from ..helpers import arrays, nothing_compiled
 from .modes import error_everywhere, same_everywhere
-from .oracle import ndd_call, oracle_call, per_sample
+from .oracle import ndd_call, oracle_call, per_sample, record
 
 M2 = np.float32([[1, -2, 3], [4, 5, -6]])
 M3 = np.float32([[1, 2, 3, 4], [-5, 6, 7, 8], [9, 10, -11, 12]])
@@ -33,6 +33,7 @@ def compare_to_scale(op, got, want):
     """Equal kind, shapes, type, layout and nans; values within a tolerance relative to the largest."""
     for field in ("batch", "shapes", "dtype", "layout"):
         assert getattr(got, field) == getattr(want, field), f"{op}: {field}"
+    record(op, got.arrays, want.arrays)
     for a, b in zip(got.arrays, want.arrays, strict=True):
         limit = TOLERANCE * np.abs(b[np.isfinite(b)]).max(initial=1.0)
         np.testing.assert_allclose(a, b, rtol=0, atol=limit, err_msg=op)

@@ -14,7 +14,7 @@ from tests.helpers import nothing_compiled
 from tests.reference import warp as reference
 
 from .modes import error_everywhere, same_everywhere
-from .oracle import ndd_call, oracle_call, per_sample
+from .oracle import ndd_call, oracle_call, per_sample, record
 
 NN, LINEAR, CUBIC = (
     DALIInterpType.INTERP_NN,
@@ -60,6 +60,7 @@ def check(op, *inputs, layout="HWC", **kwargs):
         assert getattr(got, field) == getattr(want, field), field
     default = NN if op in ("water", "sphere") else LINEAR
     nearest = kwargs.get("interp_type", default) == NN
+    record(op, got.arrays, want.arrays)
     flat = [np.concatenate([a.reshape(-1) for a in r.arrays]) for r in (got, want)]
     near(*flat, nearest=nearest)
     return got
@@ -456,6 +457,7 @@ def test_perspective_follows_the_oracle():
         (want,) = oracle_call(PERSPECTIVE, slow, layout="HWC", matrix=m, pixel_origin=origin)
         (got,) = ndd_call(PERSPECTIVE, slow, layout="HWC", matrix=m, pixel_origin=origin)
         assert (got.shapes, got.dtype, got.layout) == (want.shapes, want.dtype, want.layout)
+        record(PERSPECTIVE, got.arrays, want.arrays)
         for a, b in zip(got.arrays, want.arrays, strict=True):
             assert np.abs(a.astype(int) - b).max() <= 1
 

@@ -15,48 +15,27 @@ import ndd
 
 UPSTREAM = "nvidia.dali.experimental.dynamic"
 # Names that we do not have yet, with the reason. A name that exists must not be here.
-SOUND = "sound comes with the audio ops"
 VIDEO = "video comes with its own decoders and readers"
-READERS = "readers of other data sets come one by one"
-ELSEWHERE = "is being written"
 MISSING = {
-    **dict.fromkeys(
-        ["audio_resample", "mel_filter_bank", "mfcc", "nonsilent_region", "power_spectrum",
-         "preemphasis_filter", "spectrogram", "to_decibels", "decoders.audio", "readers.NemoAsr"],
-        SOUND,
-    ),
-    **dict.fromkeys(
-        ["decoders.video", "readers.Video", "readers.VideoResize", "experimental.readers.Video"], VIDEO
-    ),
-    **dict.fromkeys(
-        ["readers.COCO", "readers.Caffe", "readers.Caffe2", "readers.MXNet", "readers.Numpy",
-         "readers.TFRecord", "readers.Webdataset", "experimental.readers.Fits"],
-        READERS,
-    ),
-    **dict.fromkeys(
-        ["box_encoder", "dump_image", "jpeg_compression_distortion", "optical_flow", "random_bbox_crop",
-         "sequence_rearrange", "decoders.inflate", "segmentation.random_mask_pixel",
-         "segmentation.random_object_bbox", "segmentation.select_masks"],
-        ELSEWHERE,
-    ),
-}  # fmt: skip
+    "decoders.video": VIDEO,
+    "experimental.readers.Video": VIDEO,
+    "readers.Video": VIDEO,
+    "readers.VideoResize": VIDEO,
+}
 # What upstream's modules import for themselves.
 IMPORTED = {
     "DeviceLike", "NoReturn", "TypeAlias", "Union", "local", "torch",
     "checkpoint.annotations", "checkpoint.Any", "checkpoint.NamedTuple", "checkpoint.Optional",
 }  # fmt: skip
 # Modules of upstream that we do not have.
-NO_MODULES = {
-    "pytorch": "torch's data loader nodes",
-    "experimental.readers": "",
-    "segmentation": "",
-}
+NO_MODULES = {"pytorch": "torch's data loader nodes"}
 CLASSES = (
     "Tensor", "Batch", "DType", "Device", "EvalContext", "EvalMode", "ExternalSource", "Stream",
     "ThreadPool", "random.RNG", "checkpoint.Checkpoint", "readers.File",
 )  # fmt: skip
-# Members that are no part of the interface.
-PRIVATE = {"__final__"}
+# Members that are no part of the interface. Python adds `__slotnames__` to a class when one of its
+# objects is copied for the first time.
+PRIVATE = {"__final__", "__slotnames__"}
 
 
 def public_names(module, prefix=""):

@@ -11,6 +11,7 @@ import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 import ndd
 from ndd.core.schema import OpDef, Param
 from ndd.kernels.ir import dtypes as dt
+from tests.faults.recipes import RECIPES, Recipe
 
 # Structures of each op; a call of a new one compiles kernels for a second or two.
 STRUCTURES = int(os.environ.get("NDD_FUZZ_STRUCTURES", "5"))
@@ -67,12 +69,19 @@ class Structure:
     given: list[Param] = field(default_factory=list)  # run-time arguments, in order
     per_sample: dict[str, bool] = field(default_factory=dict)
     choices: dict[str, Any] = field(default_factory=dict)
+    recipe: Recipe | None = None  # if there is one, it tells everything
 
 
 def structure(op: OpDef, k: int) -> Structure:
     """The k-th structure of an op."""
     r = random.Random(zlib.crc32(op.name.encode()) + k)
     made = Structure(op)
+    if op.name in RECIPES and k < _HOSTILE_FROM:
+        made.recipe = RECIPES[op.name](r)
+        made.is_batch = made.recipe.is_batch and r.random() < 0.8
+        made.per_sample = {n: made.is_batch and r.random() < 0.5 and n not in made.recipe.same_for_all
+                           for n in made.recipe.options}  # fmt: skip
+        return made
     layouts = op.layouts or LAYOUTS
     made.layout = layouts[0] if k < 2 else r.choice(layouts)
     made.rank = len(made.layout) if made.layout else r.choice((1, 2, 3, 0, 4))
@@ -92,7 +101,14 @@ def structure(op: OpDef, k: int) -> Structure:
         else:
             made.given.append(p)
             made.per_sample[p.name] = made.is_batch and r.random() < 0.5
+    for name, other in _EXCLUSIVE if k < _HOSTILE_FROM else ():
+        if name in made.choices or name in made.per_sample:
+            made.choices.pop(other, None)
+            made.given = [p for p in made.given if p.name != other]
     return made
+
+
+_EXCLUSIVE = (("shape", "shape_like"), ("axes", "axis_names"))
 
 
 _USUALLY_GIVEN = {"size", "sizes", "crop", "shape", "matrix", "T", "axes", "perm"}
@@ -133,6 +149,44 @@ _WORDS = {
     "output_layout": ("CHW", "HWC"),
     "layout": ("xy", "HWC", "x"),
 }
+
+
+# -- recipes -------------------------------------------------------------------------------------
+
+
+def recipe_inputs(
+    made: Structure, count: int, r: random.Random, noise: np.random.Generator
+) -> list[list[Any]]:
+    """Samples of each input of a recipe."""
+    assert made.recipe is not None
+    samples: list[list[Any]] = [[] for _ in made.recipe.inputs]
+    for _ in range(count):
+        shapes: list[tuple[int, ...]] = []
+        for given, own in zip(made.recipe.inputs, samples, strict=True):
+            shapes.append(given.shape(r, shapes))
+            values = given.values(shapes[-1], noise) if given.values else None
+            own.append(
+                values_of(shapes[-1], given.dtype, noise)
+                if values is None
+                else values.astype(given.dtype)
+            )
+    return samples
+
+
+def recipe_options(made: Structure, count: int, r: random.Random) -> dict[str, Any]:
+    """Arguments of a recipe; those that are functions are drawn."""
+    assert made.recipe is not None
+    types = {p.name: p.type for p in made.op.others}
+    found: dict[str, Any] = {}
+    for name, value in made.recipe.options.items():
+        if not isfunction(value):
+            found[name] = value
+        elif made.per_sample[name]:
+            kind = np.int32 if types[name] is int else np.float32
+            found[name] = ndd.batch([np.asarray(value(r), kind) for _ in range(count)])
+        else:
+            found[name] = value(r)
+    return found
 
 
 # -- values --------------------------------------------------------------------------------------

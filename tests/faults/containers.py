@@ -1,6 +1,6 @@
 """Damaged files of all readers: TFRecord, tar, RecordIO, LMDB, .npy, FITS, COCO's annotations, and their indexes.
 
-`python -m tests.faults.containers tar 1 5000` tries 5000 of them. Each is read, or refused by an error that names the
+`python -m tests.faults.containers tar 1 5000` tries 5000 of them (`all`: of all formats in turns). Each is read, or refused by an error that names the
 file and the place, or handled by `on_error`. What is read are bytes of the file, and memory is allocated for no more.
 """
 
@@ -355,12 +355,14 @@ WHATS: dict[str, Damage] = FORMATS
 def attack(what: str, seed: int, count: int) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     counts: Counter[str] = Counter(tried=0)
-    _made(FORMATS[what].case)
+    whats = [*FORMATS] if what == "all" else [what]
+    for name in whats:
+        _made(FORMATS[name].case)
     before = None
     for number in numbers(count):
         begin = time.process_time()
         try:
-            counts[trial(what, seed, number)] += 1
+            counts[trial(whats[number % len(whats)], seed, number)] += 1
         except BaseException:
             print(f"case {number}", flush=True)
             traceback.print_exc()

@@ -33,6 +33,7 @@ from tests.faults.shrinking import shrunk
 from tests.helpers import ROOT
 
 PAST = Path(__file__).with_name("past")
+START_SECONDS = 3.0  # of a child, on a machine with other work to do; part of its turn
 
 
 class Totals:
@@ -138,7 +139,8 @@ def run(
     Turns are shorter if otherwise not all of them would have one.
     """
     end = time.monotonic() + 60 * minutes
-    slices = min(slices, 0.9 * 60 * minutes * jobs / sum(g.seconds for g in generators))
+    time_of_cases = 0.9 * 60 * minutes * jobs - START_SECONDS * len(generators)
+    slices = min(slices, max(0.05, time_of_cases / sum(g.seconds for g in generators)))
     order = random.Random(seed).sample(generators, len(generators))
     used = dict.fromkeys(order, 0.0)
     running: list[Job] = []
@@ -148,7 +150,7 @@ def run(
             left = end - time.monotonic()
             while left > 0 and len(running) < jobs:
                 turn = min(used, key=lambda g: used[g] / g.weight)
-                seconds = min(slices * turn.seconds, left)
+                seconds = min(slices * turn.seconds + START_SECONDS, left)
                 used[turn] += seconds  # at once, so that the next one is another
                 case = Case(turn, next(seeds), 0, turn.count)
                 running.append(Job(case, seconds).start())

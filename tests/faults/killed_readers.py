@@ -118,12 +118,16 @@ class Job:
 
 def attack(what: str, seed: int, count: int) -> dict[str, Any]:
     warnings.simplefilter("ignore", DeprecationWarning)  # os.fork with threads
-    case = WHATS[what]
+    cases = [*WHATS.values()] if what == "all" else [WHATS[what]]
     counts: Counter[str] = Counter(kills=0)
     with tempfile.TemporaryDirectory() as data:
-        made = case.make(Path(data), SAMPLES)
+        folders = [Path(data) / str(k) for k in range(len(cases))]
+        for folder_ in folders:
+            folder_.mkdir()
+        all_made = [c.make(f, SAMPLES) for c, f in zip(cases, folders, strict=True)]
         for number in numbers(count):
             r = random.Random(f"{seed} {number}")
+            case, made = cases[number % len(cases)], all_made[number % len(cases)]
             orders = [
                 o
                 for o in _ORDERS
@@ -136,7 +140,7 @@ def attack(what: str, seed: int, count: int) -> dict[str, Any]:
                 os.kill(child, signal.SIGKILL)
                 _, status = os.waitpid(child, 0)
                 assert os.WIFSIGNALED(status), f"the job ended with {status:#x}"
-                ranks = RANKS if number % 2 == 0 else r.choice((1, 3, 5))
+                ranks = RANKS if number // len(cases) % 2 == 0 else r.choice((1, 3, 5))
                 _, batches = job.check(ranks)
             counts["kills"] += 1
             counts["inside of an epoch"] += batches > 0

@@ -30,7 +30,7 @@ from ndd.tools.showing import Picture
 from tests.faults.child import main, numbers
 
 LONGEST = 0.03  # seconds until a writer is killed
-CHILD_SECONDS = 120.0
+CHILD_SECONDS = 240.0  # usually 0.1 s; a busy machine that compiles takes its time
 
 
 class Attacked:
@@ -61,6 +61,7 @@ class CheckpointFiles(Attacked):
             for rng in generators:
                 rng()
             checkpoint.collect()
+            (self.folder / "state.json").unlink(missing_ok=True)  # `save` replaces nothing
             checkpoint.save(str(self.folder / "state.json"))
             checkpoint.save(str(self.folder / "numbered-{seq:04d}.json"))
 

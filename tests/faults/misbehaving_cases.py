@@ -31,7 +31,7 @@ def attack(what: str, seed: int, count: int) -> dict[str, Any]:
         elif what == "leak":
             held_files = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
             assert held_files
-            before.check()
+            before.check(seconds=0.3)
         elif what == "error":
             raise ZeroDivisionError("of no use")
         assert what != "wrong", "a wrong value"

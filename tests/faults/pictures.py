@@ -36,8 +36,10 @@ from tests.helpers import ROOT
 PAST = Path(__file__).with_name("past")  # files that once were trouble, by what they did
 MAX_PIXELS = 1 << 20
 MAX_GROWTH_MB = 160  # a picture of MAX_PIXELS has 8 MB at most; decoders take it a few times
-SLOW_SECONDS = 5.0  # of CPU time for one mutant; the largest takes some 20 ms
-HANG_SECONDS = 60.0
+# Of CPU time for one mutant. The largest takes some 20 ms, but its kernel may have to be compiled.
+SLOW_SECONDS = 10.0
+HANG_SECONDS = 120.0
+START_SECONDS = 300.0  # imports and, with an empty cache, some twenty kernels
 FILLINGS = (0x55, 0xAB)  # fresh memory of the two children
 GROUP = 16  # files that are decoded together
 Files = list[tuple[int, bytes]]  # numbers and contents
@@ -298,7 +300,7 @@ class _Child:
         env |= {"NDD_COMPILE_AHEAD": "0", "NDD_POOL_MB": "16"}  # so that growth shows
         command = [sys.executable, "-m", "tests.faults.pictures", *arguments]
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE)
-        self.heard, self.current, self.rest = None, None, b""
+        self.heard, self.current, self.rest, self.is_ready = None, None, b"", False
         self.is_left = False  # whether its further results do not count
         assert self.process.stdout is not None
         waiting.register(self.process.stdout, selectors.EVENT_READ, self)
@@ -323,7 +325,7 @@ class _Child:
             self.end = line["over"]
             return
         if "begin" in line:
-            self.current = line["begin"], line["end"]
+            self.current, self.is_ready = (line["begin"], line["end"]), True
             return
         first, found = line["first"], line["found"]
         self.current = None
@@ -367,9 +369,10 @@ class _Child:
         self.troubles.append(Trouble(self.source, number, kind, name, detail))
 
     def check_time(self, now: float) -> None:
+        longest = HANG_SECONDS if self.is_ready else START_SECONDS
         if self.heard is None:
             self.heard = now
-        elif self.process is not None and now - self.heard > HANG_SECONDS:
+        elif self.process is not None and now - self.heard > longest:
             self.process.kill()
 
 

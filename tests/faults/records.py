@@ -104,6 +104,39 @@ def _other_header(data: bytes, r: random.Random) -> bytes:
     return head[:10] + text + body
 
 
+# -- LZ4 -----------------------------------------------------------------------------------------
+
+
+def blocks(seed: int, number: int) -> str:
+    """Compressed blocks with other sizes, offsets and bytes: exactly what was wanted, or an error."""
+    import lz4.block
+
+    rng, r = np.random.default_rng([seed, number]), random.Random(f"{seed} {number}")
+    plain = [
+        np.repeat(rng.integers(0, 9, 40), r.randint(1, 9)).astype(np.uint8)
+        for _ in range(r.randint(1, 3))
+    ]
+    packed = [lz4.block.compress(p.tobytes(), store_size=False) for p in plain]
+    data, shape = b"".join(packed), [len(plain[0])]
+    options: dict[str, Any] = {"chunk_sizes": [len(p) for p in packed]}
+    for _ in range(size_limit(r.choice((1, 1, 2)))):
+        choice = r.random()
+        if choice < 0.4:
+            data = mutated(data, [], {"other": b"\xff" * 300}, rng)
+        elif choice < 0.7:
+            shape = [r.choice((0, 1, shape[0] - 1, 2 * shape[0], 2**20, 2**31, 2**40, 2**62, -1))]
+        else:
+            kind = r.choice(("chunk_sizes", "chunk_offsets"))
+            numbers_ = list(options.get(kind, np.cumsum([0, *map(len, packed)])[:-1].tolist()))
+            numbers_[r.randrange(len(numbers_))] = r.choice((0, -1, 1, len(data), 2**31, 2**62, 7))
+            options[kind] = numbers_
+    if len(plain) == 1 and r.random() < 0.5:
+        options = {}  # all bytes are one block
+    x = ndd.decoders.inflate(ndd.tensor(np.frombuffer(data, np.uint8)), shape=shape, **options)
+    assert np.asarray(x).size == np.prod(shape) * (len(plain) if options else 1)
+    return "read"
+
+
 # -- checkpoints ---------------------------------------------------------------------------------
 
 STRANGE: tuple[Any, ...] = (
@@ -263,7 +296,7 @@ def _folder() -> Path:
     return Path(_made[0].name)
 
 
-WHATS: dict[str, Case] = {f.__name__: f for f in (npy, checkpoint, listing, tree)}
+WHATS: dict[str, Case] = {f.__name__: f for f in (npy, checkpoint, listing, tree, blocks)}
 
 
 def attack(what: str, seed: int, count: int) -> dict[str, Any]:

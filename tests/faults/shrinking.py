@@ -14,7 +14,14 @@ Run = Callable[[Case], Outcome]
 def shrunk(
     case: Case, outcome: Outcome, seconds: float, run: Run | None = None
 ) -> tuple[Case, Outcome]:
-    """The smallest case found within this time that still fails, and how it fails."""
+    """The smallest case found within this time that still fails, and how it fails.
+
+    A hang is not repeated: every try would take as long as it takes to call it a hang.
+    """
+    if outcome.kind == "hang":
+        return (
+            case if outcome.number is None else replace(case, first=outcome.number, count=1)
+        ), outcome
     try_ = _Search(case, outcome, seconds, run)
     number = outcome.number
     is_alone = number is not None and try_.fails(replace(case, first=number, count=1))

@@ -80,6 +80,24 @@ def test_positions_that_no_reader_has(files: list[str], last_batch: str) -> None
                     assert len(list(reader.next_epoch(batch_size=5))) <= 3
 
 
+@pytest.mark.parametrize("last_batch", ["wrap", "pad"])
+@pytest.mark.parametrize("stick", [False, True])
+def test_states_of_numbers_of_shards_that_cannot_be(
+    files: list[str], last_batch: str, stick: bool
+) -> None:
+    """What many ranks had left was put together, rank by rank, for ever."""
+    options = dict(files=files, last_batch=last_batch, stick_to_shard=stick, random_shuffle=True)
+    state = ndd.readers.File(**options).get_state().values
+    for shards in (13, 2**31, 10**18, 10**40):
+        for changed in ({"num_shards": shards}, {"rest": [[shards, 0, 0, 0, 0, 0]] * 3}):
+            with pytest.raises(ValueError, match="no valid position: 12 samples among"):
+                ndd.readers.File(**options).set_state(json.dumps(state | changed))
+    for far in (10**9, 2**61):
+        reader = ndd.readers.File(**options)
+        reader.set_state(json.dumps(state | {"num_shards": 12, "epoch": far, "pass": far}))
+        assert len(list(reader.next_epoch(batch_size=5))) <= 3
+
+
 @pytest.mark.parametrize("stick", [False, True])
 def test_places_far_away(stick: bool) -> None:
     """The same as one step after the other, but at once."""
@@ -91,6 +109,7 @@ def test_places_far_away(stick: bool) -> None:
                 left -= order.size(at)
                 at += 1
             assert order.normal(pass_, offset) == (at, left)
+        assert order.used_before(pass_) == sum(order.size(p) for p in range(pass_))
     assert order.normal(0, 10**18)[0] > 10**17
     assert order.has(Position(3, 3, 0, 10), False) and not order.has(Position(3, 2, 0, 10), False)
     assert not order.has(Position(0, 0, order.size(0), 0), True)

@@ -29,6 +29,8 @@ HOOKS = {"register_at_fork", "allocate_lock", "start_new_thread", "Thread"}
 HOMES = {"kernels/common/forks.py", "kernels/common/background.py"}
 # A mark of a simulated stream is a lock that one thread takes and another releases; a child needs it as it is.
 ALSO = {("kernels/gpu/streams.py", "allocate_lock")}
+# Threads that ask servers for sizes live within one call; a child does not know the pool of another thread's call.
+POOLS = {"ndd/readers/stores/remote.py"}
 
 
 @pytest.mark.slow
@@ -53,6 +55,15 @@ def test_locks_and_threads_are_made_in_one_place() -> None:
                 assert not found or is_type or (name, node.attr) in ALSO, (
                     f"{name}:{node.lineno} {node.attr}"
                 )
+            if isinstance(node, ast.ImportFrom) and name not in HOMES:
+                names = {alias.name for alias in node.names}
+                is_of_threads = node.module in ("threading", "queue", "_thread")
+                assert not (is_of_threads and names & (FORBIDDEN | HOOKS)), f"{name}:{node.lineno}"
+                is_pool = str(node.module).startswith(("concurrent", "multiprocessing"))
+                assert not is_pool or name in POOLS, f"{name}:{node.lineno} {node.module}"
+            if isinstance(node, ast.Import):
+                modules = {alias.name.partition(".")[0] for alias in node.names}
+                assert not modules & {"concurrent", "multiprocessing"}, f"{name}:{node.lineno}"
             if isinstance(node, ast.Call) and name not in HOMES:
                 called = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 assert called != "Thread", f"{name}:{node.lineno} starts a thread"

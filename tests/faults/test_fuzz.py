@@ -13,7 +13,8 @@ import pytest
 import ndd
 from ndd.kernels.common import replacing
 from ndd.tools.outputs import write_output
-from tests.faults import fuzz, generators, jobs, shrinking
+from tests.faults import fuzz, generators, jobs, op_calls, shrinking
+from tests.faults.arguments import structure
 from tests.faults.generators import GENERATORS, Generator
 from tests.faults.jobs import Case, Job, Outcome
 
@@ -77,6 +78,12 @@ def test_cases_that_need_others_before_them(needed: int) -> None:
     assert (found.first, found.count, outcome.kind) == (0, needed, "wrong")
 
 
+def test_hangs_are_not_repeated() -> None:
+    case, outcome = Case(Generator("any", "all", 20), 1, 0, 20), Outcome("hang", 20, 0.0, number=7)
+    found, _ = shrinking.shrunk(case, outcome, 60.0, lambda case: pytest.fail("it hangs again"))
+    assert (found.first, found.count) == (7, 1)
+
+
 def test_all_generators_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
 
@@ -104,9 +111,32 @@ def test_generators_exist() -> None:
 
     for generator in GENERATORS:
         module = import_module(f"tests.faults.{generator.module}")
-        assert generator.what in module.WHATS, generator
+        assert generator.what == "all" or generator.what in module.WHATS, generator
     with pytest.raises(ValueError, match="there is no generator 'nothing'"):
         list(fuzz.chosen("pictures,nothing"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_op_is_called_in_a_way_that_it_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its calls between guard pages would only test that they are refused."""
+    monkeypatch.chdir(tmp_path)  # `dump_image` writes files
+    monkeypatch.setattr(op_calls, "HOSTILE", 0.0)
+    monkeypatch.setattr(ndd, "as_batch", ndd.batch)  # copies, so that calls are deferred: nothing
+    monkeypatch.setattr(ndd, "as_tensor", ndd.tensor)  # is compiled
+    for op in op_calls.CALLED:
+        assert any(_is_accepted(op, k, number) for k in range(5) for number in range(8)), op.name
+
+
+def _is_accepted(op: Any, k: int, number: int) -> bool:
+    call = op_calls.Call(1, number, structure(op, k))
+    try:
+        with ndd.EvalMode.deferred:
+            call.result(lambda array: array)
+    except op_calls.EXPECTED:
+        return False
+    return True
 
 
 # -- what the generators found -------------------------------------------------------------------

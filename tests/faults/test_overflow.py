@@ -61,6 +61,30 @@ def test_the_first_of_them_in_a_process_of_its_own() -> None:
     assert "one_hot: the result is too large: shape (2, 4611686018427387904) in sample 0" in told
 
 
+def test_steps_between_sounds_cannot_overflow() -> None:
+    """A tiny scale made the buffer of a block larger than memory, or crashed the process."""
+    told = run_python(
+        """
+        import numpy as np, ndd, resource
+        signal = ndd.tensor(np.ones(1 << 20, np.float32))
+        for options in ({"scale": 1e-38}, {"scale": 1e-20}, {"out_length": 2}, {"out_length": 300}):
+            print(np.asarray(ndd.audio_resample(signal, **options)).shape[0])
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1 << 20)
+        """
+    )
+    assert told.split() == ["1", "1", "2", "300", "True"]
+
+
+@pytest.mark.parametrize("count", [2**31, 2**40, 2**62])
+def test_matrices_of_bands_are_limited(count: int, mode: str) -> None:
+    """They were made before anybody asked whether they fit into memory."""
+    spectrum = ndd.zeros(shape=[129, 2], dtype=ndd.float32)
+    with pytest.raises(ValueError, match=f"mel_filter_bank: the matrix of {count} × 129 weights"):
+        ndd.mel_filter_bank(spectrum, nfilter=count)
+    with pytest.raises(ValueError, match="mfcc: the matrix of 65536 × 65536 weights"):
+        ndd.mfcc(ndd.zeros(shape=[65536, 1], dtype=ndd.float32), n_mfcc=count)
+
+
 def test_volumes_and_bytes_cannot_overflow() -> None:
     assert Shapes.of([[2**24, 2**24]], 2).volumes.tolist() == [2**48]
     assert Shapes.of([[0, 2**62], [3, 4]], 2).volumes.tolist() == [0, 12]

@@ -384,9 +384,12 @@ def test_the_process_ends_while_its_first_batch_is_made(tmp_path: Path) -> None:
             for jpegs, labels in ndd.readers.File(files=files).next_epoch(batch_size=8):
                 x = ndd.random_resized_crop(ndd.decoders.image(jpegs), size=[64, 64])
             time.sleep({seconds})
+            print("over", flush=True)
             """
         )
-        _, err = process.communicate(timeout=120)
+        assert process.stdout is not None and process.stdout.readline() == "over\n"
+        # Far less than the time that the main thread would wait for a thread that never leaves.
+        _, err = process.communicate(timeout=25)
         assert (process.returncode, err) == (0, "")
 
 

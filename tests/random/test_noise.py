@@ -13,7 +13,7 @@ import ndd
 from ndd.kernels.ir import distributions
 from ndd.kernels.ir import interpreter as interp
 from tests.conformance.modes import error_everywhere, same_everywhere
-from tests.conformance.oracle import check
+from tests.conformance.oracle import check, record_draws
 from tests.decoders.fixtures import encoded, photo
 from tests.helpers import arrays, kernels, nothing_compiled
 from tests.random.test_random import LIMIT, counts_fit
@@ -210,7 +210,9 @@ def test_gaussian_of_every_type(name):
     flat = np.full((N, 1), 100 if kind.itemsize == 1 else 1000, kind)
     mine = noisy("gaussian", flat, stddev=6.0, mean=3.0)
     assert mine.dtype == kind
-    same_moments(mine, oracle("gaussian", flat, stddev=6.0, mean=3.0))
+    theirs = oracle("gaussian", flat, stddev=6.0, mean=3.0)
+    record_draws("noise.gaussian", mine, theirs)
+    same_moments(mine, theirs)
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -219,6 +221,7 @@ def test_shot_of_every_type(name):
     x = np.tile(np.array([0, 4, 100], kind), N // 3).reshape(-1, 1)
     for factor in (2.5, 20.0):
         mine, theirs = noisy("shot", x, factor=factor), oracle("shot", x, factor=factor)
+        record_draws("noise.shot", mine.reshape(-1, 3), theirs.reshape(-1, 3))
         assert mine.dtype == kind and not mine[::3].any()
         steps = np.arange(200) * factor  # rounded half up and saturated, like any result
         if kind.kind != "f":
@@ -378,6 +381,7 @@ def test_salt_and_pepper_has_its_shares():
     y = noisy("salt_and_pepper", x, prob=0.3, salt_vs_pepper=0.2)
     counts_fit(y.reshape(-1), {0: 0.24, 7: 0.7, 255: 0.06})
     theirs = oracle("salt_and_pepper", x, prob=0.3, salt_vs_pepper=0.2)
+    record_draws("noise.salt_and_pepper", y, theirs)
     same_moments(y, theirs)
 
 
@@ -413,8 +417,9 @@ def orders(count, draws, lib=ndd, **flags):
 )
 def test_permutations_are_equally_likely(count, possible, flags):
     """The orders are those that upstream makes; without fixed points they are single cycles."""
-    mine = orders(count, 800, **flags)
-    assert set(mine) == set(orders(count, 300, upstream, **flags)) and len(mine) == possible
+    mine, theirs = orders(count, 800, **flags), orders(count, 300, upstream, **flags)
+    record_draws("batch_permutation", mine, theirs)
+    assert set(mine) == set(theirs) and len(mine) == possible
     assert stats.chisquare(list(mine.values())).pvalue > LIMIT
 
 
@@ -461,6 +466,7 @@ def starts(lib, count, **kwargs):
 )
 def test_windows_around_a_region_are_distributed_as_upstream(kwargs):
     mine, theirs = (starts(lib, 2000, **kwargs) for lib in (ndd, upstream))
+    record_draws("roi_random_crop", mine, theirs)
     assert set(mine) == set(theirs)
     if len(mine) > 1:
         table = np.array([[c[k] for k in sorted(mine)] for c in (mine, theirs)])

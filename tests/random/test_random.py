@@ -24,6 +24,7 @@ from ndd.kernels.ir import philox
 from ndd.ops.geometry.window import on_device
 from ndd.ops.random.crop import crop_windows, largest_window
 from tests.conformance.modes import error_everywhere, same_everywhere
+from tests.conformance.oracle import record, record_draws
 from tests.helpers import arrays, kernels, nothing_compiled
 
 # -- Philox --------------------------------------------------------------------------------------
@@ -382,11 +383,28 @@ def test_moments_of_the_oracle(op, kwargs):
     with upstream.EvalMode.sync_cpu:
         made = getattr(upstream.random, op)(shape=[100_000], rng=upstream.random.RNG(1), **numbers)
     theirs = np.array(made)
+    record_draws(f"random.{op}", mine, theirs)
     assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
     for power in (1, 2, 3):
         a, b = mine.astype(float) ** power, theirs.astype(float) ** power
         error = np.sqrt((a.var() + b.var()) / N)
         assert abs(a.mean() - b.mean()) < 4 * error, power
+
+
+@pytest.mark.parametrize("weights", [None, [0.1, 0.0, 0.2, 0.7]])
+def test_odds_of_the_oracle(weights):
+    """Rows are chosen as often as upstream chooses them."""
+    rows = np.float32([3, -1, 2, 9])
+    chosen = []
+    for lib in (ndd, upstream):
+        p = {} if weights is None else {"p": lib.tensor(np.float32(weights))}
+        with lib.EvalMode.sync_cpu:
+            made = lib.random.choice(lib.tensor(rows), shape=[20_000], rng=lib.random.RNG(5), **p)
+        chosen.append(Counter(np.array(made).tolist()))
+    record_draws("random.choice", *chosen)
+    assert set(chosen[0]) == set(chosen[1])
+    table = np.array([[c[k] for k in sorted(chosen[0])] for c in chosen])
+    assert stats.chi2_contingency(table).pvalue > LIMIT
 
 
 # -- shapes, types, errors -------------------------------------------------------------------------
@@ -564,6 +582,7 @@ def test_windows_are_distributed_as_upstream(extents, attempts):
     theirs = oracle_windows([extents] * count, num_attempts=np.int32(attempts).item())
     mine = Counter(map(tuple, np.concatenate([start, shape], axis=1).tolist()))
     other = Counter(map(tuple, np.concatenate(theirs, axis=1).tolist()))
+    record_draws("random_crop_generator", mine, other)
     assert set(mine) == set(other)
     table = np.array([[c[k] for k in sorted(mine)] for c in (mine, other)])
     assert stats.chi2_contingency(table).pvalue > LIMIT
@@ -631,7 +650,9 @@ def test_resized_windows_are_regions_of_interest(layout, shapes):
     ends = [ndd.batch(list(v.astype(np.float32))) for v in (start, start + shape)]
     same = ndd.resize(batch, size=[17, 23], roi_start=ends[0], roi_end=ends[1])
     assert all(a.tobytes() == b.tobytes() for a, b in zip(got, arrays(same), strict=True))
-    wrong, total = off_by_one(got, as_region(x, layout, 6, [17, 23]))
+    want = as_region(x, layout, 6, [17, 23])
+    record("random_resized_crop", got, want)
+    wrong, total = off_by_one(got, want)
     assert wrong <= 1e-4 * total, f"{wrong} of {total} are off by one"
 
 

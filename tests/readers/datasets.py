@@ -272,6 +272,19 @@ def _fits(folder: Path, count: int) -> dict[str, Any]:
     return {"file_root": str(folder), "hdu_indices": [1]}
 
 
+def _sounds(folder: Path, count: int) -> dict[str, Any]:
+    import soundfile
+
+    lines = ["", ""]
+    for k, part in enumerate(split(count, 2)):
+        for i in part:
+            path = folder / f"{i:03d}.wav"
+            soundfile.write(path, np.array([i, 7], np.int16), 8000)
+            lines[k] += json.dumps({"audio_filepath": str(path)}) + "\n"
+        (folder / f"{k}.json").write_text(lines[k])
+    return {"manifest_filepaths": [str(folder / f"{k}.json") for k in range(2)]}
+
+
 @dataclass
 class Case:
     """A format: how to make a data set of it, and the reader's further options."""
@@ -315,5 +328,6 @@ CASES = {
     "COCO": Case("COCO", _coco),
     "Caffe": Case("Caffe", _databases(lambda i: datum(bytes([i]), i))),
     "Caffe2": Case("Caffe2", _databases(lambda i: proto([1], STRING, s=[bytes([i])]) + proto([1], INT32, i=[i]))),
+    "NemoAsr": Case("NemoAsr", _sounds, lambda lib: {"dtype": lib.int16, "read_sample_rate": False, "read_text": False}),
     "Fits": Case("experimental.Fits", _fits, has_oracle=False),
 }  # fmt: skip

@@ -194,8 +194,19 @@ class ReferenceKernel:
             if k == len(dims):
                 return value(number)
             begin = row["win_start", p, k]
+            if core.is_symmetric:
+                return folded(number, counts[k], begin)
             terms = ((weight(begin + t), along((*number, t))) for t in range(counts[k]))
             return _sum(terms, np.float32(-0.0))
+
+        def folded(number: tuple[int, ...], count: int, begin: int) -> np.ndarray:
+            """The same with two taps per product: NOTE [folded sums] in ir/windows.py."""
+            total = np.float32(-0.0)
+            for t in range((count + 1) // 2):
+                pair, last = along((*number, t)), count - 1 - t
+                pair = pair if t == last else pair + along((*number, last))
+                total = _fma(weight(begin + t), pair, total)
+            return total
 
         if core.parts:
             return along(())

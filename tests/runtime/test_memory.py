@@ -65,3 +65,19 @@ def test_counts_after_memory_could_not_be_had() -> None:
     with pytest.raises(MemoryError, match="there is no memory for"):
         POOL.take(1 << 62)
     assert ndd.memory_stats() == before
+
+
+def test_memory_of_collected_cycles_is_still_counted() -> None:
+    """The collector clears references to blocks whose buffers then return them to the pool."""
+    pool = Pool()
+    cycle: list[object] = [pool.take(1 << 20)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    live, free, _, _ = pool.stats()
+    assert live == 0 and free >= 1 << 20
+    again = pool.take(1 << 20)
+    assert pool.stats()[:2] == (free, 0)
+    del again
+    pool.clear()
+    assert pool.stats()[:2] == (0, 0)

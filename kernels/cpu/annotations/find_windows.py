@@ -34,10 +34,16 @@ def find_windows(job, begin, end):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _corners(job, row):  # type: ignore[no-untyped-def]
+    """The address of a sample's boxes, six float32 numbers each."""
+    return _get_i64(job, at.CORNERS) + 24 * _get_i64(row, at.FIRST)
+
+
+@inner
 def _copy_corners(job, row):  # type: ignore[no-untyped-def]
     """Copy the boxes as corners; False if one of them leaves the image."""
     dims, has_sizes = _get_i64(job, at.DIMS), _get_i64(job, at.HAS_SIZES) != 0
-    boxes, corners = _get_i64(row, at.BOXES), _get_i64(row, at.CORNERS)
+    boxes, corners = _get_i64(row, at.BOXES), _corners(job, row)
     for k in range(_get_i64(row, at.COUNT)):
         for d in range(3):
             low, high = _f32(0), _f32(1)
@@ -88,7 +94,7 @@ def _find_window(job, row, sample):  # type: ignore[no-untyped-def]
                     outcome = at.FOUND
                 break
         tried += attempts
-    _write_window(job, row, best_x, best_y, best_z, best_w, best_h, best_d)
+    _write_window(job, row, sample, best_x, best_y, best_z, best_w, best_h, best_d)
     kept = count
     if is_whole or outcome == at.NOTHING:
         for k in range(count):
@@ -251,7 +257,7 @@ def _measure(job, row, threshold, best, x, y, z, w, h, d):  # type: ignore[no-un
 
     Stops early if the window is neither good enough nor better than the best one so far.
     """
-    corners, count = _get_i64(row, at.CORNERS), _get_i64(row, at.COUNT)
+    corners, count = _corners(job, row), _get_i64(row, at.COUNT)
     is_overlap, needs_all = _get_i64(job, at.IS_OVERLAP) != 0, _get_i64(job, at.NEEDS_ALL) != 0
     window = _f64(w) * _f64(h) * _f64(d)
     value = 1.0 if needs_all else 0.0
@@ -271,7 +277,7 @@ def _measure(job, row, threshold, best, x, y, z, w, h, d):  # type: ignore[no-un
 @inner
 def _prune(job, row, writes, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
     """The number of boxes that a window keeps; if `writes`, these are also written."""
-    corners, kept = _get_i64(row, at.CORNERS), 0
+    corners, kept = _corners(job, row), 0
     least = _get_f64(_get_i64(job, at.NUMBERS), at.PRUNE_AREA)
     by_area = _get_i64(job, at.PRUNES_BY_AREA) != 0
     for k in range(_get_i64(row, at.COUNT)):
@@ -294,8 +300,9 @@ def _prune(job, row, writes, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
 @inner
 def _write_box(job, row, to, k, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
     """Write box k, relative to the window and clipped to it, with its label and index."""
-    dims, corners = _get_i64(job, at.DIMS), _get_i64(row, at.CORNERS)
-    boxes = _get_i64(row, at.OUT_BOXES)
+    dims, corners = _get_i64(job, at.DIMS), _corners(job, row)
+    to += _get_i64(row, at.FIRST)
+    boxes = _get_i64(job, at.OUT_BOXES)
     for axis in range(dims):
         start, extent = _of(axis, x, y, z), _of(axis, w, h, d)
         low = (_get_f32(corners, 6 * k + axis) - start) / extent
@@ -305,15 +312,15 @@ def _write_box(job, row, to, k, x, y, z, w, h, d):  # type: ignore[no-untyped-de
         if _get_i64(job, at.HAS_SIZES) != 0:
             high = high - low
         _put_f32(boxes, 2 * dims * to + _get_i64(job, at.COLUMNS + 3 + axis), high)
-    _put_i32(_get_i64(row, at.OUT_INDICES), to, np.int32(k))
+    _put_i32(_get_i64(job, at.OUT_INDICES), to, np.int32(k))
     size = _get_i64(job, at.LABEL_BYTES)
-    labels, given = _get_i64(row, at.OUT_LABELS) + size * to, _get_i64(row, at.LABELS) + size * k
+    labels, given = _get_i64(job, at.OUT_LABELS) + size * to, _get_i64(row, at.LABELS) + size * k
     for n in range(size):
         _put_u8(labels, n, _get_u8(given, n))
 
 
 @inner
-def _write_window(job, row, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
+def _write_window(job, row, sample, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
     """Write start and shape, relative, or in pixels if the shape is given in pixels."""
     dims = _get_i64(job, at.DIMS)
     is_fixed = _get_i64(job, at.IS_FIXED) != 0
@@ -323,5 +330,5 @@ def _write_window(job, row, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
             pixels = _extent(row, axis)
             start = _f32(np.rint(_f64(start) * pixels))
             extent = _f32(_get_i64(row, at.CROP_SHAPE + axis))
-        _put_f32(_get_i64(row, at.OUT_START), axis, start)
-        _put_f32(_get_i64(row, at.OUT_SHAPE), axis, extent)
+        _put_f32(_get_i64(job, at.OUT_START), dims * sample + axis, start)
+        _put_f32(_get_i64(job, at.OUT_SHAPE), dims * sample + axis, extent)

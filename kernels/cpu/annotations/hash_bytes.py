@@ -1,6 +1,6 @@
 """A 256-bit hash of bytes, to recognise data that was seen before. Only imported to compile.
 
-It is no cryptographic hash. Four lanes of 64 bits each take every fourth word, so that the chains
+It is no cryptographic hash. Eight lanes of 64 bits each take every eighth word, so that the chains
 of multiplications overlap; at the end each lane is mixed with the others.
 """
 
@@ -26,13 +26,19 @@ def hash_bytes(rows, begin, end):  # type: ignore[no-untyped-def]
         row = rows + 8 * 6 * s
         data, size = _get_i64(row, 0), _get_i64(row, 1)
         a, b, c, d = _A, _B, _C, _D
+        e, f, g, h = _B, _C, _D, _A
         k = 0
-        while k + 32 <= size:
+        while k + 64 <= size:
             a = _mixed(a ^ _get_u64(data + k, 0), _A)
             b = _mixed(b ^ _get_u64(data + k, 1), _B)
             c = _mixed(c ^ _get_u64(data + k, 2), _C)
             d = _mixed(d ^ _get_u64(data + k, 3), _D)
-            k += 32
+            e = _mixed(e ^ _get_u64(data + k, 4), _A)
+            f = _mixed(f ^ _get_u64(data + k, 5), _B)
+            g = _mixed(g ^ _get_u64(data + k, 6), _C)
+            h = _mixed(h ^ _get_u64(data + k, 7), _D)
+            k += 64
+        a, b, c, d = _mixed(a ^ h, _B), _mixed(b ^ e, _C), _mixed(c ^ f, _D), _mixed(d ^ g, _A)
         while k < size:
             a = _mixed(a ^ _u64(_get_u8(data, k)), _B)
             k += 1

@@ -17,8 +17,10 @@ KEY = 10  # two words, then the two words of the lane
 NUMBERS = 14  # address of a table of float64
 ROWS = 15  # address of a table with a row for each sample
 LABEL_BYTES = 16
-COLUMNS = 17  # the columns of x, y, z, and then those of the ends or sizes
-JOB_SIZE = 23
+# Addresses of results, and of the copies of all boxes as corners.
+OUT_LABELS, OUT_START, OUT_SHAPE, OUT_BOXES, OUT_INDICES, CORNERS = 17, 18, 19, 20, 21, 22
+COLUMNS = 23  # the columns of x, y, z, and then those of the ends or sizes
+JOB_SIZE = 29
 
 # The table of float64.
 SCALES = 0  # the range of the window's extents
@@ -28,11 +30,11 @@ FIRST_THRESHOLD = 9
 
 # A row of int64 for each sample: what is given, then what is found.
 BOXES, COUNT, LABELS = 0, 1, 2  # addresses, and the number of boxes
-OUT_BOXES, OUT_LABELS, OUT_INDICES, OUT_START, OUT_SHAPE, CORNERS = 3, 4, 5, 6, 7, 8  # addresses
-INPUT_SHAPE, CROP_SHAPE = 9, 12  # three numbers each
-KEPT = 15  # number of boxes that remain; number of the bad box if the outcome is OUTSIDE
-OUTCOME = 16
-ROW_SIZE = 17
+FIRST = 3  # how many boxes the samples before it have
+INPUT_SHAPE, CROP_SHAPE = 4, 7  # three numbers each
+KEPT = 10  # number of boxes that remain; number of the bad box if the outcome is OUTSIDE
+OUTCOME = 11
+ROW_SIZE = 12
 
 # Outcomes.
 FOUND, BEST, NOTHING, OUTSIDE = 0, 1, 2, 3

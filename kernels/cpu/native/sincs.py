@@ -83,12 +83,13 @@ def block_start(block, step):  # type: ignore[no-untyped-def]
     return np.int64(base), np.float32(position - base)
 
 
-def resample_block(samples, origin, block, step, lobes, taps, table, to):  # type: ignore[no-untyped-def]
-    """Resample block number `block`; `samples` begins at sample `origin` of the signal.
+def resample_block(samples, block, step, taps, reach, table, to):  # type: ignore[no-untyped-def]
+    """Resample block number `block`; `samples` are the `reach` samples from its first tap on.
 
-    `step` is the distance of results, in samples: a float64, by its bits.
+    `step` is the distance of results, in samples: a float64, by its bits. If the signal has fewer
+    results than a block, those behind its last one are rubbish that nobody reads.
     """
-    base, at = block_start(block, step)
+    _, at = block_start(block, step)
     by = np.float32(_as_f64(step))
     lanes = _stack()
     for group in range(0, BLOCK, GROUP):
@@ -97,8 +98,7 @@ def resample_block(samples, origin, block, step, lobes, taps, table, to):  # typ
             place = (np.float32(1.0) - (at - np.float32(whole))) * np.float32(KNOTS)
             knot = np.int64(place)
             row = table + knot * taps * 4
-            # The first tap lies up to a sample more than `lobes` before the result.
-            first = samples + (base + whole + 1 - lobes - origin) * 4
+            first = samples + min(whole, reach - taps) * 4
             between = place - np.float32(knot)
             _weigh(first, row, row + taps * 4, taps, between, lanes + k * GROUP * 4)
             at = np.float32(at + by)

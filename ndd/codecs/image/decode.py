@@ -289,7 +289,7 @@ class Images:
 
     def decode(self, sample: int, out: Array) -> None:
         """Decode one sample into `out`."""
-        header = self.headers[sample]
+        header = self._header(sample)
         if header is None:
             out[...] = 0
             return
@@ -298,6 +298,9 @@ class Images:
         except ValueError as error:
             self._fail(sample, header, error)
             out[...] = 0
+
+    def _header(self, sample: int) -> Header | None:
+        return self.headers[sample]
 
     def _fail(self, sample: int, header: Header, error: ValueError) -> None:
         """Raise the error of a sample, or note it if zeros are to be used."""

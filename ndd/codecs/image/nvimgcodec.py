@@ -33,13 +33,13 @@ def _close() -> None:
     """Keep daemon threads of the user out of the library: one that returns from its C++ code while
     the interpreter shuts down aborts the process."""
     global _nvimgcodec
-    _nvimgcodec = None  # whoever asks for it from now on stays in `_import`
+    _nvimgcodec = None  # a thread that asks for it from now on ends in `_import`
     background.wait_until_left(Path(__file__).parent)
 
 
 def _import() -> None:
     global _nvimgcodec
-    background.stay_at_exit()
+    background.leave_at_exit()
     with _importing:
         if _nvimgcodec is None:
             quiet = {"PYNVIMGCODEC_VERBOSITY": "0", "OPENCV_LOG_LEVEL": "SILENT"}

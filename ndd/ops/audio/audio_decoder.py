@@ -17,8 +17,7 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
 from ...loop.calls import this_thread
 from ..images.image_decoders import encoded, errors, sources_of
-from ..reduce.moments import as_type, pixelwise, value_counts
-from .resampling import QUALITY_DOC, resampled, result_counts, to_full_range
+from .resampling import QUALITY_DOC, resampled, result_counts
 
 _TYPES = (dt.int16, dt.int32, dt.float32)
 _WAV = """import io, soundfile
@@ -63,25 +62,34 @@ def audio(
         s = int(bad[0])
         raise ValueError(f"`sample_rate` must be positive, got {float(wanted[s])} for sample {s}")
     wanted = np.where(wanted > 0, wanted, rates)
-    is_plain = not downmix and bool((wanted == rates).all())
-    y = decoding.samples(dtype if is_plain else dt.float32)
-    if downmix:
-        y = _mean(name, y)
-    if (wanted != rates).any():
-        ratios = wanted / rates
-        counts = result_counts(y.shapes.rows[:, 0], ratios)
-        y = resampled(name, y, ratios, counts, quality, dtype)
-    elif y.dtype is not dtype:
-        y = pixelwise(name, to_full_range, y, key=(dtype,))
+    for s, rate in enumerate(wanted.tolist()):
+        decoding.check_ratio(s, rate)
+    sounds = Sounds(decoding.data, decoding.headers, decoding.failed, mixes=downmix)
+    frames = np.array([h.frames for h in decoding.headers], np.int64)
+    y = decoded(name, input, sounds, frames, wanted, dtype, quality)
     own = [np.asarray(r, np.float32) for r in wanted]
     rate = convert.copy_arrays(own, dt.float32, None, input.batch)
     return y.like(source_info=input.source_info), rate
 
 
-def _mean(op: str, x: Node) -> Node:
-    """The mean of all channels."""
-    sums = build.reduce(op, x, [1], "add", dt.float64, None, value_counts(x, [1]))
-    return pixelwise(op, as_type, sums, key=(dt.float32,))
+def decoded(
+    name: str, x: Node, sounds: Sounds, frames: Array, wanted: Array, dtype: DType, quality: float
+) -> Node:
+    """So many frames of every sound of `x`, at the wanted sampling rates."""
+    rates = np.array([h.rate for h in sounds.headers], np.float64)
+    is_resampled = bool((wanted != rates).any())
+    channels = np.array([1 if sounds.mixes else h.channels for h in sounds.headers], np.int64)
+    y = build.decode(
+        name, codec.decode_sample, x, Shapes(np.stack([frames, channels], axis=1)),
+        dt.float32 if is_resampled else dtype, None, sounds, has_regions=True,
+    )  # fmt: skip
+    y.result.site = user_site()
+    if sounds.mixes:
+        y = build.drop_axes(name, y, [1], None)
+    if not is_resampled:
+        return y
+    ratios = wanted / rates
+    return resampled(name, y, ratios, result_counts(frames, ratios), quality, dtype)
 
 
 class _Decoding:
@@ -100,10 +108,19 @@ class _Decoding:
         try:
             return codec.read_header(self.data[s])
         except ValueError as error:
-            self._failed(s, error)
+            self.failed(s, error)
             return Sound(0, 1, 1)
 
-    def _failed(self, s: int, error: ValueError) -> None:
+    def check_ratio(self, s: int, wanted: float) -> None:
+        """Treat a sound whose rate is far too low as damaged."""
+        try:
+            if self.headers[s].frames:
+                codec.check_ratio(self.headers[s], wanted)
+        except ValueError as error:
+            self.failed(s, error)
+            self.headers[s] = Sound(0, self.headers[s].channels, self.headers[s].rate)
+
+    def failed(self, s: int, error: ValueError) -> None:
         source = f" ({self.sources[s]})" if self.sources[s] else ""
         problem = ValueError(f"sample {s}{source}: {error}")
         if self.is_strict:
@@ -113,13 +130,3 @@ class _Decoding:
             errors.add(*place, problem)
         else:
             self.ahead.add(errors, *place, problem)
-
-    def samples(self, dtype: DType) -> Node:
-        """The decoded sounds [time, channel]."""
-        shapes = Shapes(np.array([[h.frames, h.channels] for h in self.headers], np.int64))
-        sounds = Sounds(self.data, self.headers, self._failed)
-        node = build.decode(
-            self.name, codec.decode_sample, self.x, shapes, dtype, None, sounds, has_regions=True
-        )
-        node.result.site = user_site()
-        return node

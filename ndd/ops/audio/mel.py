@@ -22,6 +22,9 @@ from ...kernels.ir import dtypes as dt
 from ..geometry.window import beside
 from .spectra import NOT_F32
 
+# A matrix is computed in float64, so that this many weights take 512 MB for a moment. Usual ones
+# have 100 × 1000.
+_MAX_WEIGHTS = 1 << 26
 _SPECTRUM = "spectrum = ndd.ones(shape=[129, 50], dtype=ndd.float32, layout='ft')\n"
 _MELS = "mels = ndd.ones(shape=[40, 50], dtype=ndd.float32, layout='ft')\n"
 
@@ -188,6 +191,7 @@ class _Cosines(NamedTuple):
 def _cosine_bands(n: int, how: _Cosines) -> Array:
     """The matrix [coefficients, bins] of a cosine transform."""
     k, i = np.arange(min(how.coefficients, n))[:, None], np.arange(n)
+    n = max(n, 1)  # without bands, there is nothing to divide
     if how.kind == 1:
         matrix = np.cos(np.pi * k * i / max(n - 1, 1)) * np.where((i == 0) | (i == n - 1), 0.5, 1)
     elif how.kind == 2:
@@ -215,6 +219,7 @@ def _projected(
 ) -> Node:
     """Multiply by `matrix(extent, key)` along an axis."""
     extents = x.shapes.rows[:, axis]
+    _check_matrices(extents, counts)
     sizes = sorted(set(extents.tolist()))
     tables = [_table(matrix, n, key) for n in sizes]
     which = np.searchsorted(sizes, extents)
@@ -227,6 +232,16 @@ def _projected(
         weights = convert.copy_arrays([w for _, w in own], dt.float32, None, batch=True)
     sums = Bands(counts, longest)
     return build.projection(op, x, axis, beside(bands, x), beside(weights, x), sums)
+
+
+def _check_matrices(extents: Array, counts: Array) -> None:
+    """Refuse matrices that are too large before there is memory for them."""
+    for s, (n, count) in enumerate(zip(extents.tolist(), counts.tolist(), strict=True)):
+        if n * count > _MAX_WEIGHTS:
+            raise ValueError(
+                f"the matrix of {count} × {n} weights for sample {s} is too large, at most "
+                f"{_MAX_WEIGHTS} are possible"
+            )
 
 
 class _Table(NamedTuple):

@@ -75,12 +75,33 @@ def _find(node: Node, inputs: list[Node], silence: _Silence) -> Storage:
 
 def _region(signal: Array, silence: _Silence) -> Array:
     """The begin and the length of what is not silent."""
-    n, window = len(signal), silence.window
-    sums: Any = np.zeros(n + 1)
-    np.cumsum(np.square(signal, dtype=np.float64), out=sums[1:])
-    power = sums[1:].copy()
-    power[window:] -= sums[1 : n - window + 1] if n > window else 0
-    power /= window
+    window = silence.window
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.square(signal, dtype=np.float64)
+        if not np.isfinite(squares.sum()):
+            return _loud_region(_power_of_any(squares, window), silence)
+    return _loud_region(_window_sums(squares, window) / window, silence)
+
+
+def _window_sums(values: Array, window: int) -> Array:
+    """The sum of each value and those before it, as many as a window has."""
+    sums: Any = np.zeros(len(values) + 1)
+    np.cumsum(values, out=sums[1:])
+    found: Array = sums[1:].copy()
+    found[window:] -= sums[1 : max(len(values) - window, 0) + 1]
+    return found
+
+
+def _power_of_any(squares: Array, window: int) -> Array:
+    """The power in each window, where infinities count only inside of it, and no NaN counts."""
+    finite = np.isfinite(squares)
+    power = _window_sums(np.where(finite, squares, 0.0), window) / window
+    power[_window_sums(np.isinf(squares), window) > 0] = np.inf
+    return power
+
+
+def _loud_region(power: Array, silence: _Silence) -> Array:
+    window = silence.window
     reference = silence.reference or power.max(initial=0.0)
     loud = np.flatnonzero(power >= reference * 10.0 ** (silence.cutoff_db / 10.0))
     if not len(loud):

@@ -15,11 +15,13 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir.fourier import fourier_plan
 from ...kernels.ir.spectrum import WINDOW_GROUP
 from ..geometry.window import beside
+from .library_transforms import suits_library, transformed
 
 NOT_F32 = "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bfloat16 f64"
 POWER_DOC = "Exponent of the magnitude: 1 or 2."
-# A longer transform needs tables and scratch memory of gigabytes.
+# A longer transform needs scratch memory of gigabytes.
 MAX_TRANSFORM = 1 << 24
+_MAX_KEPT = 1 << 16  # values of a window that is kept for the next call
 
 _TONE = "tone = ndd.math.sin(ndd.tensor([0.5 * k for k in range(1600)]))\n"
 
@@ -46,8 +48,8 @@ def spectrogram(
 ):  # fmt: skip
     """Transform short, overlapping frames of a signal into spectra.
 
-    The result has `nfft // 2 + 1` frequencies. Framing of any length are transformed; those that
-    consist of small primes are the fastest.
+    The result has `nfft // 2 + 1` frequencies. Frames of any length are transformed. Those of
+    up to 16384 samples whose length has small prime factors are the fastest.
     """
     size = window_length if nfft is None else nfft
     _check_frames(window_length, window_step, size, power)
@@ -58,9 +60,15 @@ def spectrogram(
     counts = _frame_counts(x, window_length, window_step, center_windows)
     bins = np.full_like(counts, size // 2 + 1)
     shapes = Shapes(np.stack([bins, counts] if layout == "ft" else [counts, bins], axis=1))
+    is_mirrored = reflect_padding and center_windows
+    if suits_library(frames.size[:1], x.device is not None):
+        values = convert.arrays_of(window)[0]
+        return transformed(
+            "spectrogram", x, shapes, layout, frames, values, is_mirrored, power == 1
+        )
     tables = [beside(t, x) for t in _tables(size, x.device is not None)]
     return build.transform(
-        "spectrogram", x, shapes, layout, frames, beside(window, x), tables, reflect_padding,
+        "spectrogram", x, shapes, layout, frames, beside(window, x), tables, is_mirrored,
         power == 1,
     )  # fmt: skip
 
@@ -97,17 +105,21 @@ def one_channel(x: Node) -> Node:
 
 
 def _frame_counts(x: Node, length: int, step: int, is_centered: bool) -> Array:
-    """How many frames there are in each sample."""
+    """How many frames there are in each sample.
+
+    A signal that is shorter than a window by less than a step is one frame, padded with zeros, as
+    upstream.
+    """
     samples = x.shapes.rows[:, 0]
     last = samples - (0 if is_centered else length)
-    bad = np.flatnonzero((samples == 0) | (last < 0))
+    bad = np.flatnonzero((samples == 0) | (last <= -step))
     if len(bad):
         s = int(bad[0])
-        least = 1 if is_centered else length
+        least = 1 if is_centered else max(length - step + 1, 1)
         raise ValueError(
             f"a signal must have at least {least} samples, sample {s} has {int(samples[s])}"
         )
-    counts: Array = last // step + 1
+    counts: Array = np.maximum(last, 0) // step + 1
     return counts
 
 
@@ -116,11 +128,16 @@ def _window(length: int, given: tuple[float, ...] | None) -> Node:
         raise ValueError(
             f"`window_fn` must have `window_length` ({length}) values, got {len(given)}"
         )
-    return _window_node(length, None if given is None else tuple(given))
+    make = _window_node if length <= _MAX_KEPT else _new_window
+    return make(length, None if given is None else tuple(given))
 
 
 @memoized(64)
 def _window_node(length: int, given: tuple[float, ...] | None) -> Node:
+    return _new_window(length, given)
+
+
+def _new_window(length: int, given: tuple[float, ...] | None) -> Node:
     if given is None:
         # Hann's window at the middles of the samples, so that it is symmetric and never 0.
         hann = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(length) + 0.5) / length)
@@ -185,8 +202,11 @@ def power_spectrum(
     frames = Framing(samples, np.zeros_like(samples), np.minimum(samples, sizes), sizes)
     counts = x.shapes.rows[:, last].prod(axis=1)
     shapes = Shapes(np.stack([counts, sizes // 2 + 1], axis=1))
-    window, *tables = _whole_tables(frames, x)
-    y = build.transform(name, flat, shapes, "tf", frames, window, tables, False, power == 1)
+    if suits_library(sizes, x.device is not None):
+        y = transformed(name, flat, shapes, "tf", frames, None, False, power == 1)
+    else:
+        window, *tables = _whole_tables(frames, x)
+        y = build.transform(name, flat, shapes, "tf", frames, window, tables, False, power == 1)
     rows = np.concatenate([x.shapes.rows[:, last], shapes.rows[:, 1:]], axis=1)
     y = build.alias(name, y, Shapes(rows), y.dtype, None)
     order = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ...core import convert
 from ...core.schema import REQUIRED, arg, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
@@ -15,6 +14,7 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.expr import Expr
 from ..geometry.window import named_axes, on_device
+from .annotated import joined_rows, split_rows
 
 _LTRB = "Whether boxes are (left, top, right, bottom) and not (x, y, width, height)."
 
@@ -173,29 +173,31 @@ def bbox_rotate(
     radians = angle * np.float32(np.pi / 180)
     image = _image_extents(input_shape, shape_layout)
     canvas = _canvas(image, radians, keep_size, size)
-    everything = np.float32(remove_threshold)
+    counts = x.shapes.rows[:, 0]
     parts = [(radians, 1), (image, 2), (canvas, 2)]
-    radians, image, canvas = (np.broadcast_to(a.reshape(-1, k), (x.count, k)) for a, k in parts)
-    kept, masks = [], []
-    for s, boxes in enumerate(_host_arrays(x)):
-        corners, shares = _rotate(
-            boxes, radians[s, 0], image[s], canvas[s], mode, bbox_layout == "xyWH", bbox_normalized
-        )
-        mask = shares >= everything
-        kept.append(corners[mask])
-        masks.append(mask)
-    result = on_device(convert.copy_arrays(kept, dt.float32, None, x.batch), x.device)
+    # One row per box: all samples are computed together.
+    radians, image, canvas = (
+        np.repeat(np.broadcast_to(a.reshape(-1, k), (x.count, k)), counts, axis=0) for a, k in parts
+    )
+    corners, shares = _rotate(
+        joined_rows(_on_host(x)), radians, image, canvas, mode, bbox_layout == "xyWH",
+        bbox_normalized,
+    )  # fmt: skip
+    mask = shares >= np.float32(remove_threshold)
+    left = np.bincount(np.repeat(np.arange(x.count), counts)[mask], minlength=x.count)
+    result = on_device(split_rows(corners[mask], left, dt.float32, x.batch), x.device)
     if labels is None:
         return result
-    given = _host_arrays(labels)
-    chosen = [given[s % len(given)][m] for s, m in enumerate(masks)]
-    return result, on_device(convert.copy_arrays(chosen, labels.dtype, None, x.batch), x.device)
+    given = joined_rows(_on_host(labels))
+    if labels.count != x.count:  # the same labels for all samples
+        given = np.tile(given, (x.count, *[1] * (given.ndim - 1)))
+    return result, on_device(split_rows(given[mask], left, labels.dtype, x.batch), x.device)
 
 
-def _host_arrays(node: Node) -> list[Array]:
+def _on_host(node: Node) -> Node:
     from ...core.call import on_host
 
-    return convert.arrays_of(on_host(node))
+    return on_host(node)
 
 
 def _check_labels(labels: Node, boxes: Node) -> None:
@@ -246,24 +248,27 @@ def _canvas(image: Array, radians: Array, keep_size: bool, size: Array | None) -
 
 
 def _rotate(
-    boxes: Array, radians: np.float32, image: Array, canvas: Array, mode: str, has_size: bool,
+    boxes: Array, radians: Array, image: Array, canvas: Array, mode: str, has_size: bool,
     relative: bool,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Rotated boxes, clipped to the canvas, and the remaining share of each area (nan: no area)."""
+    """Rotated boxes, clipped to the canvas, and the remaining share of each area (nan: no area).
+
+    Angles and extents have one row per box.
+    """
     boxes = boxes.copy()
     if has_size:
         boxes[:, 2:] += boxes[:, :2]
     half = np.float32(0.5)
-    scale = image[::-1].astype(np.float32)
-    centred = boxes.reshape(-1, 2, 2)
-    centred = (centred - half) * scale if relative else centred - scale * half
+    scale = image[:, ::-1].astype(np.float32)
+    ends, all_scales = boxes.reshape(-1, 2, 2), scale[:, None]
+    centred = (ends - half) * all_scales if relative else ends - all_scales * half
     before = (boxes[:, 2:] - boxes[:, :2]) * (scale if relative else 1)
     # Correctly rounded, unlike NumPy's float32 functions; NOTE [ties of turned boxes] needs that.
-    sine, cosine = (np.float32(f(float(radians))) for f in (np.sin, np.cos))
+    sine, cosine = (f(radians.astype(np.float64)).astype(np.float32) for f in (np.sin, np.cos))
     x, y = centred[:, [0, 1, 0, 1], 0], centred[:, [0, 0, 1, 1], 1]
     turned = np.stack([x * cosine + y * sine, y * cosine - x * sine], axis=-1)
-    limit = canvas[::-1].astype(np.float32)
-    turned += limit * half
+    limit = canvas[:, ::-1].astype(np.float32)
+    turned += (limit * half)[:, None]
     low, high = turned.min(axis=1), turned.max(axis=1)
     if mode != "expand":
         extents = _upright(before, high - low)

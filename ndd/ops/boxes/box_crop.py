@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 
@@ -11,7 +12,8 @@ from ...core import convert
 from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph.node import Node, source
 from ...fusion.graph.shapes import Array, Shapes
-from ...fusion.graph.storage import Held, Storage, address_of
+from ...fusion.graph.storage import Storage, address_of, array_at
+from ...kernels.common.buffers import POOL
 from ...kernels.common.memo import memoized
 from ...kernels.cpu.annotations import window_slots as at
 from ...kernels.cpu.helpers import function
@@ -86,7 +88,7 @@ def random_bbox_crop(
         raise ValueError(f"`bbox_prune_threshold` must lie in [0, 1], got {bbox_prune_threshold:g}")
     if labels is not None:
         _check_labels(labels, x)
-    shapes = _shapes(crop_shape, input_shape, shape_layout, dims, x.count)
+    shapes = _shapes(crop_shape, input_shape, shape_layout, dims)
     if crop_shape is not None and (scaling != (1.0, 1.0) or set(aspect_ratio) != {1.0}):
         raise ValueError("`crop_shape` excludes `scaling` and `aspect_ratio`")
     is_limited = total_num_attempts >= 0
@@ -165,42 +167,44 @@ def _check_ranges(
 def _check_labels(labels: Node, boxes: Node) -> None:
     if labels.rank == 0:
         raise ValueError("labels must have the shape (n, …), got a number")
-    wrong = np.flatnonzero(labels.shapes.rows[:, 0] != boxes.shapes.rows[:, 0])
-    if len(wrong):
-        s = int(wrong[0])
-        got = labels.shapes.rows[s % labels.count, 0]
-        raise ValueError(
-            f"there are {int(got)} labels and {int(boxes.shapes.rows[s, 0])} boxes in sample {s}"
-        )
-    inner = labels.shapes.rows[:, 1:]
-    if bool((inner != inner[:1]).any()):
+    given, wanted = labels.shapes.rows[:, 0].tolist(), boxes.shapes.rows[:, 0].tolist()
+    if len(given) == 1:
+        given *= len(wanted)
+    if given != wanted:
+        s = next(k for k, (n, want) in enumerate(zip(given, wanted, strict=True)) if n != want)
+        raise ValueError(f"there are {given[s]} labels and {wanted[s]} boxes in sample {s}")
+    if labels.rank > 1 and any(labels.shapes.extent(d) is None for d in range(1, labels.rank)):
         raise ValueError("all samples must have labels of the same shape")
 
 
 def _shapes(
-    crop: Array | None, image: Array | None, layout: str | None, dims: int, count: int
-) -> tuple[Array, Array]:
-    """Shapes [count, 3] of image and window in pixels, in the order x, y, z; 1 if not given."""
+    crop: Array | None, image: Array | None, layout: str | None, dims: int
+) -> tuple[Array | None, Array | None]:
+    """Shapes [count, 3] of image and window in pixels, in the order x, y, z; None if not given."""
     names = _EXTENTS[dims]
     if layout is not None and sorted(layout) != sorted(names):
         raise ValueError(f"`shape_layout` must be a permutation of {names}, got {layout!r}")
     if crop is not None and image is None:
         raise ValueError("`crop_shape` needs `input_shape`")
     order = [(layout or names).index(c) for c in names]
-    found = []
-    for name, values, least in (("input_shape", image, 1), ("crop_shape", crop, 1)):
-        rows = np.ones((count, 3), np.int64)
-        if values is not None:
-            if values.shape[1] != dims:
-                raise ValueError(f"`{name}` must have {dims} values, got {values.shape[1]}")
-            if not bool(((values >= least) & (values < 2**31)).all()):
-                s = int(np.flatnonzero(((values < least) | (values >= 2**31)).any(axis=1))[0])
-                raise ValueError(
-                    f"`{name}` must be positive, got {tuple(values[s].tolist())} in sample {s}"
-                )
-            rows[:, :dims] = values[:, order]
-        found.append(rows)
-    return found[0], found[1]
+    return _shape_rows("input_shape", image, order), _shape_rows("crop_shape", crop, order)
+
+
+def _shape_rows(name: str, values: Array | None, order: list[int]) -> Array | None:
+    if values is None:
+        return None
+    dims = len(order)
+    if values.shape[1] != dims:
+        raise ValueError(f"`{name}` must have {dims} values, got {values.shape[1]}")
+    wrong = np.flatnonzero(((values < 1) | (values >= 2**31)).any(axis=1))
+    if len(wrong):
+        s = int(wrong[0])
+        raise ValueError(
+            f"`{name}` must be positive, got {tuple(values[s].tolist())} in sample {s}"
+        )
+    rows = np.ones((len(values), 3), np.int64)
+    rows[:, :dims] = values[:, order]
+    return rows
 
 
 @memoized(64)
@@ -216,44 +220,54 @@ def _numbers(
 
 
 class _CropWork:
-    """Tables and memory of one call: `run` fills the memory, `results` makes nodes of it."""
+    """Tables and memory of one call: `run` fills the memory, `results` makes nodes of it.
+
+    The memory is two blocks of the pool, one for what is found and one for what only the search
+    needs: seven arrays of NumPy take several times as long.
+    """
 
     def __init__(
-        self, boxes: Node, labels: Node | None, shapes: tuple[Array, Array], dims: int
+        self, boxes: Node, labels: Node | None, shapes: tuple[Array | None, Array | None], dims: int
     ) -> None:
-        self.boxes, self.labels = boxes, labels
+        self.boxes, self.labels, self.dims = boxes, labels, dims
         counts = boxes.shapes.rows[:, 0]
-        total, samples = int(counts.sum()), len(counts)
-        self.first = counts.cumsum() - counts  # where each sample's boxes begin
-        self.starts = np.empty((samples, dims), np.float32)
-        self.shapes = np.empty((samples, dims), np.float32)
-        self.corners = np.empty((total, 6), np.float32)
-        self.kept = np.empty((total, 2 * dims), np.float32)
-        self.indices = np.empty(total, np.int32)
-        self.chosen: Array | None = None
-        rows = self.rows = np.zeros((samples, at.ROW_SIZE), np.int64)
+        samples = len(counts)
+        self.first = counts.cumsum()
+        total = int(self.first[-1])
+        self.first -= counts  # where each sample's boxes begin
         self.sources = [packed_on_host(boxes)]
-        rows[:, at.BOXES], rows[:, at.COUNT] = self.sources[0].stored.addresses, counts
         self.label_bytes = 0
         if labels is not None:
             self.sources.append(packed_on_host(labels))
-            inner = labels.shapes.tuples[0][1:]
-            self.chosen = np.empty((total, *inner), labels.dtype.np)
-            self.label_bytes = math.prod(inner) * labels.dtype.bytes
-            rows[:, at.LABELS] = self.sources[1].stored.addresses
-            rows[:, at.OUT_LABELS] = address_of(self.chosen) + self.first * self.label_bytes
-        rows[:, at.OUT_BOXES] = address_of(self.kept) + self.first * (8 * dims)
-        rows[:, at.OUT_INDICES] = address_of(self.indices) + self.first * 4
-        rows[:, at.CORNERS] = address_of(self.corners) + self.first * 24
-        for slot, memory in ((at.OUT_START, self.starts), (at.OUT_SHAPE, self.shapes)):
-            rows[:, slot] = address_of(memory) + np.arange(samples) * (4 * dims)
-        rows[:, at.INPUT_SHAPE : at.CROP_SHAPE] = shapes[0]
-        rows[:, at.CROP_SHAPE : at.KEPT] = shapes[1]
+            self.label_bytes = math.prod(labels.shapes.tuples[0][1:]) * labels.dtype.bytes
+        window, box = 4 * dims, 8 * dims
+        # Labels come first: their elements may need the alignment of the block.
+        sizes = (total * self.label_bytes, samples * window, samples * window, total * box)
+        places = [0, *itertools.accumulate(-(-n // 8) * 8 for n in sizes)]
+        self.memory = POOL.take(places[-1] + 4 * total + 8)  # and one for no boxes at all
+        own = self.memory.address
+        self.labels_at, self.starts_at, self.shapes_at, self.boxes_at, self.indices_at = (
+            own + p for p in places
+        )
+        table = 8 * samples * at.ROW_SIZE
+        self.scratch = POOL.take(table + 24 * total)
+        self.corners_at = self.scratch.address + table
+        rows = array_at(self.scratch.address, (samples, at.ROW_SIZE), np.dtype(np.int64))
+        rows[:, at.BOXES], rows[:, at.COUNT] = self.sources[0].stored.addresses, counts
+        rows[:, at.LABELS] = self.sources[-1].stored.addresses  # not read without labels
+        rows[:, at.FIRST] = self.first
+        for slot, given in zip((at.INPUT_SHAPE, at.CROP_SHAPE), shapes, strict=True):
+            rows[:, slot : slot + 3] = 1 if given is None else given
+        self.rows = rows
 
     def run(self, job: Array, numbers: Array, draw: Draw) -> None:
         job[at.KEY : at.NUMBERS] = (*draw.key, *draw.lane)
         job[at.NUMBERS], job[at.ROWS] = address_of(numbers), address_of(self.rows)
         job[at.LABEL_BYTES] = self.label_bytes
+        job[at.OUT_LABELS : at.COLUMNS] = (
+            self.labels_at, self.starts_at, self.shapes_at, self.boxes_at, self.indices_at,
+            self.corners_at,
+        )  # fmt: skip
         function("find_windows")(address_of(job), 0, len(self.rows))
         outside = np.flatnonzero(self.rows[:, at.OUTCOME] == at.OUTSIDE)
         if len(outside):
@@ -265,23 +279,33 @@ class _CropWork:
             )
 
     def results(self, device: int | None, with_indices: bool) -> list[Node]:
-        batch = self.boxes.batch
-        found = [convert.rows_node(rows, dt.float32, batch) for rows in (self.starts, self.shapes)]
-        found.append(self._ragged(self.kept, dt.float32))
-        if self.labels is not None and self.chosen is not None:
-            found.append(self._ragged(self.chosen, self.labels.dtype))
+        samples, dims = len(self.rows), self.dims
+        window = Shapes(np.full((samples, 1), dims, np.int64))
+        steps = np.arange(0, 4 * dims * samples, 4 * dims)
+        found = [
+            self._node(base + steps, window, dt.float32, True)
+            for base in (self.starts_at, self.shapes_at)
+        ]
+        found.append(self._ragged(self.boxes_at, (2 * dims,), dt.float32))
+        if self.labels is not None:
+            inner = self.labels.shapes.tuples[0][1:]
+            found.append(self._ragged(self.labels_at, inner, self.labels.dtype))
         if with_indices:
-            found.append(self._ragged(self.indices, dt.int32))
+            found.append(self._ragged(self.indices_at, (), dt.int32))
         return [on_device(node, device) for node in found]
 
-    def _ragged(self, memory: Array, dtype: dt.DType) -> Node:
-        """The boxes that remain in each sample, over the memory of all boxes."""
-        kept = self.rows[:, at.KEPT]
-        rows = np.empty((len(kept), memory.ndim), np.int64)
-        rows[:, 0], rows[:, 1:] = kept, memory.shape[1:]
-        shapes, stride = Shapes(rows), memory.itemsize * math.prod(memory.shape[1:])
-        addresses = address_of(memory) + self.first * stride
-        storage = Storage(addresses, Held([memory]), None, len(kept) == 1)
+    def _ragged(self, base: int, inner: tuple[int, ...], dtype: dt.DType) -> Node:
+        """What remains in each sample, over the memory for all boxes."""
+        shapes = np.empty((len(self.rows), 1 + len(inner)), np.int64)
+        shapes[:, 0] = self.rows[:, at.KEPT]
+        shapes[:, 1:] = inner
+        # A sample without boxes must not lie behind the memory: a guarded load reads an element.
+        first = np.where(shapes[:, 0] > 0, self.first, 0)
+        addresses = base + first * (dtype.bytes * math.prod(inner))
+        return self._node(addresses, Shapes(shapes), dtype, len(self.rows) == 1)
+
+    def _node(self, addresses: Array, shapes: Shapes, dtype: dt.DType, dense: bool) -> Node:
+        storage = Storage(addresses, self.memory, None, dense)
         return source(storage, shapes, dtype, None, self.boxes.batch)
 
 

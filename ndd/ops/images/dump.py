@@ -12,6 +12,7 @@ from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array
 from ...kernels.ir import dtypes as dt
+from ...tools.outputs import write_output
 
 _TEXT = [str(v) for v in range(256)]
 
@@ -43,7 +44,7 @@ def dump_image(
         raise ValueError(f"`suffix` must be a part of a file's name, got {suffix!r}")
     _check_images(input)
     for s, pixels in enumerate(convert.arrays_of(on_host(input))):
-        Path(f"{s}-{suffix}-0.ppm").write_text(_ppm(pixels))
+        write_output(f"{s}-{suffix}-0.ppm", _ppm(pixels))
     return build.relabel("dump_image", input, input.layout)
 
 

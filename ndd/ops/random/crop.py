@@ -139,18 +139,21 @@ def random_crop_generator(
     x = input
     if not x.dtype.is_integer:
         raise TypeError(f"shapes must be integers, got {x.dtype}")
-    if x.rank != 1 or not bool(np.isin(x.shapes.rows, (2, 3)).all()):
+    if x.rank != 1 or not {2, 3}.issuperset(x.shapes.rows[:, 0].tolist()):
         raise ValueError(f"shapes must have 2 or 3 values (HW or HWC), got {x.shapes.tuples[0]}")
     area, aspect = check_crop_ranges(random_area, random_aspect_ratio, num_attempts)
     from ...core.call import on_host
 
-    extents = np.stack([a[:2].astype(np.int64) for a in convert.arrays_of(on_host(x))])
+    host = on_host(x)
+    whole = convert.dense_array(host)
+    if whole is None:
+        whole = np.stack([a[:2] for a in convert.arrays_of(host)])
+    extents = whole[:, :2].astype(np.int64)
     if bool((extents < 0).any()) or bool((extents >= 2**31).any()):
         raise ValueError(f"shapes are out of range: {tuple(extents[0].tolist())}")
     found = crop_windows(extents, draw_of(rng), area, aspect, num_attempts)
     return [
-        on_device(convert.copy_arrays(list(v.astype(np.int32)), dt.int32, None, x.batch), x.device)
-        for v in found
+        on_device(convert.rows_node(v.astype(np.int32), dt.int32, x.batch), x.device) for v in found
     ]
 
 

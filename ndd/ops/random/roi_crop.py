@@ -64,7 +64,7 @@ def roi_random_crop(
     rows = (count or 1, axes)
     words = draw_of(rng).blocks(np.arange(axes)[None, :], np.arange(rows[0])[:, None])[0]
     start = low + below(words, np.broadcast_to(high - low + 1, rows))
-    node = convert.copy_arrays(list(start), dt.int64, None, count is not None)
+    node = convert.rows_node(start, dt.int64, count is not None)
     return on_device(node, input.device if ordinal is None and input is not None else ordinal)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import bisect
+import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,15 +15,15 @@ from ...fusion.graph.shapes import Array, Shapes
 from ...fusion.graph.storage import Storage, allocate, array_at
 from ...kernels.ir import dtypes as dt
 from ...runtime.context import EvalContext, current_context
-from ...runtime.rng import Draw, draw_of, unit
+from ...runtime.rng import Draw, draw_of, unit, unit_of
 from ..geometry.window import on_device
 from ..random.crop import RNG_DOC
 from .objects import MAX_DIMS, Objects, objects_of
 
 _LABELS = (dt.bool_, dt.uint8, dt.int8, dt.uint16, dt.int16, dt.uint32, dt.int32)
-_AT_ONCE = (
-    4  # draws per sample that are made together: the first decides, the others choose classes
-)
+# Draws per sample that are made together: the first decides, the others choose classes.
+_AT_ONCE = 4
+_NONE = np.empty(0, np.int64)  # no objects
 
 
 class _ObjectChoice(NamedTuple):
@@ -192,6 +194,8 @@ def _choose(node: Node, inputs: list[Node], choice: _ObjectChoice) -> Storage:
     storage = allocate(node.shapes, 4)
     out = array_at(int(storage.addresses[0]), (x.count, 2 * x.rank + 1), np.dtype(np.int32))
     out[:, : x.rank], out[:, x.rank : -1], out[:, -1] = 0, x.shapes.rows, background
+    # Lists: taking single numbers out of arrays takes longer than all the rest of a choice.
+    numbers, parts = words[1][:, 0].tolist(), words[2][:, 1:].tolist()
     least = None
     if choice.threshold is not None:
         least = np.broadcast_to(choice.threshold, (x.count, x.rank))
@@ -199,7 +203,7 @@ def _choose(node: Node, inputs: list[Node], choice: _ObjectChoice) -> Storage:
         if objects is None:
             continue
         limits = None if least is None else least[s]
-        k = _pick(objects, s, limits, int(background[s]), choice, words)
+        k = _pick(objects, s, limits, int(background[s]), choice, (numbers[s], parts[s]))
         if k is not None:
             out[s, :-1], out[s, -1] = objects.boxes[k].reshape(-1), objects.labels[k]
     if not choice.has_ends:
@@ -210,41 +214,39 @@ def _choose(node: Node, inputs: list[Node], choice: _ObjectChoice) -> Storage:
 
 def _pick(
     objects: Objects, s: int, least: Array | None, background: int, choice: _ObjectChoice,
-    words: tuple[Array, ...],
+    words: tuple[int, list[int]],
 ) -> int | None:  # fmt: skip
-    """The number of a random object, or None if none meets the conditions."""
-    number = int(words[1][s, 0])
-    labels = objects.labels
+    """The number of a random object, or None if none meets the conditions.
+
+    The first of the words chooses an object, the others choose classes.
+    """
+    number, parts = words
     if choice.ignores_class:
-        own = np.flatnonzero(labels != background) if choice.remembers else np.arange(len(labels))
+        own = np.arange(len(objects.labels))
+        if choice.remembers:
+            own = np.flatnonzero(objects.labels != background)
         return _pick_one(objects, own, least, choice.k_largest, number)
     if choice.classes is not None:
-        classes = choice.classes[s % len(choice.classes)]
+        classes = choice.classes[s % len(choice.classes)].tolist()
     else:
-        classes = np.unique(labels)
-        classes = classes[classes != background]
-    weights = np.ones(len(classes))
+        classes = [label for label in objects.by_label if label != background]
+    weights = [1.0] * len(classes)
     if choice.weights is not None:
-        weights = choice.weights[s % len(choice.weights)].copy()
+        weights = choice.weights[s % len(choice.weights)].tolist()
     for attempt in range(len(classes)):
-        ends = weights.cumsum()
+        ends = list(itertools.accumulate(weights))
         if not ends[-1] > 0:
             return None
-        part = float(unit(_class_word(choice.draw, words, s, attempt))) * ends[-1]
-        c = min(int(np.searchsorted(ends, part, "right")), len(ends) - 1)
-        found = _pick_one(
-            objects, np.flatnonzero(labels == classes[c]), least, choice.k_largest, number
-        )
+        if attempt == len(parts):
+            parts.append(int(choice.draw.blocks(attempt + 1, s)[2]))
+        part = unit_of(parts[attempt]) * ends[-1]
+        c = min(bisect.bisect_right(ends, part), len(ends) - 1)
+        own = objects.by_label.get(classes[c], _NONE)
+        found = _pick_one(objects, own, least, choice.k_largest, number)
         if found is not None:
             return found
         weights[c] = 0.0
     return None
-
-
-def _class_word(draw: Draw, words: tuple[Array, ...], s: int, attempt: int) -> Any:
-    if attempt + 1 < _AT_ONCE:
-        return words[2][s, attempt + 1]
-    return draw.blocks(attempt + 1, s)[2]
 
 
 def _pick_one(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array
-from ...fusion.graph.storage import address_of, array_at, as_array
+from ...fusion.graph.storage import address_of, array_at, as_array, contiguous
 from ...kernels.common.buffers import POOL
 from ...kernels.common.memo import Memo
 from ...kernels.cpu.annotations import object_slots as at
@@ -19,11 +19,22 @@ from ...runtime.context import EvalContext
 MAX_DIMS = at.MAX_DIMS
 
 
-class Objects(NamedTuple):
+class Objects:
     """The objects of one label map, in the order of their first elements."""
 
-    labels: Array  # [objects] int32
-    boxes: Array  # [objects, 2, dims] int32: starts, then ends
+    __slots__ = ("boxes", "by_label", "labels")
+
+    def __init__(self, labels: Array, boxes: Array) -> None:
+        self.labels = labels  # [objects] int32
+        self.boxes = boxes  # [objects, 2, dims] int32: starts, then ends
+        # Label → the numbers of its objects, both in ascending order.
+        self.by_label: dict[int, Array] = {}
+        if len(labels):
+            order = labels.argsort(kind="stable")
+            ordered = labels[order]
+            first = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist()]
+            for begin, end in zip(first, [*first[1:], len(order)], strict=True):
+                self.by_label[int(ordered[begin])] = order[begin:end]
 
 
 # A map with many objects takes much memory, so the limit is not a matter of count alone.
@@ -41,23 +52,26 @@ def objects_of(
     """
     samples = np.flatnonzero(wanted).tolist()
     found: list[Objects | None] = [None] * node.count
-    maps = {s: np.ascontiguousarray(as_array(node.stored, node, s)) for s in samples}
     keys: dict[int, tuple[Any, ...]] = {}
     if remembers:
-        keys = _digests(maps)
+        keys = _digests(node, samples)
         skipped = None
-        found = [_known.get(keys[s]) if s in keys else None for s in range(node.count)]
+        for s, key in keys.items():
+            found[s] = _known.get(key)
         samples = [s for s in samples if found[s] is None]
 
     def search(chunk: int, worker: int) -> None:
         s = samples[chunk]
-        found[s] = _search(maps[s], None if skipped is None else int(skipped[s]))
+        labels = np.ascontiguousarray(as_array(node.stored, node, s))
+        found[s] = _search(labels, None if skipped is None else int(skipped[s]))
 
-    context.thread_pool.parallel_for(len(samples), search)
-    for s, key in keys.items():
-        kept = found[s]
-        if kept is not None and len(kept.labels) <= _MAX_KEPT:
-            _known[key] = kept
+    if samples:
+        context.thread_pool.parallel_for(len(samples), search)
+    if remembers:
+        for s in samples:
+            kept = found[s]
+            if kept is not None and len(kept.labels) <= _MAX_KEPT:
+                _known[keys[s]] = kept
     return found
 
 
@@ -89,13 +103,14 @@ def _search(labels: Array, skipped: int | None) -> Objects:
     )
 
 
-def _digests(maps: dict[int, Array]) -> dict[int, tuple[Any, ...]]:
-    """A key for each label map: type, shape and a hash of its contents."""
-    rows = np.zeros((len(maps), 6), np.int64)
-    for row, array in zip(rows, maps.values(), strict=True):
-        row[:2] = address_of(array), array.nbytes
+def _digests(node: Node, samples: list[int]) -> dict[int, tuple[Any, ...]]:
+    """A key for the label map of each of these samples: type, shape and a hash of its contents."""
+    storage = node.stored if node.stored.strides is None else contiguous(node)
+    rows = np.empty((len(samples), 6), np.int64)
+    rows[:, 0] = storage.addresses[samples]
+    rows[:, 1] = node.shapes.sizes(node.dtype.bytes)[samples]
     function("hash_bytes")(address_of(rows), 0, len(rows))
+    hashes, shapes, name = rows[:, 2:].tobytes(), node.shapes.tuples, node.dtype.name
     return {
-        s: (array.dtype.str, array.shape, row[2:].tobytes())
-        for row, (s, array) in zip(rows, maps.items(), strict=True)
-    }
+        s: (name, shapes[s], hashes[32 * k : 32 * k + 32]) for k, s in enumerate(samples)
+    }  # fmt: skip

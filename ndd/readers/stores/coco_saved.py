@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...fusion.graph.shapes import Array
+from ...tools.outputs import write_output
 from ..names import Names
-from .coco_annotations import MAX_EXTENT, Annotations
+from .byte_files import read_whole
+from .coco_annotations import MAX_EXTENT, MAX_PIXELS, Annotations
 
 
 def save(
@@ -38,10 +40,13 @@ def save(
         files["vertices_count"] = _file(np.diff(found.vertex_starts), "<i8")
     if "masks" in kinds:
         files |= _mask_files(found)
+    # The names are removed first and written last: without them, nothing is read. So a process that
+    # is killed leaves no mixture of old and new files.
+    (folder / "filenames.dat").unlink(missing_ok=True)
     for name, content in files.items():
-        (folder / f"{name}.dat").write_bytes(content)
+        write_output(folder / f"{name}.dat", content)
     names = (found.names[k] for k in range(len(found)))
-    (folder / "filenames.dat").write_bytes(b"".join(name + b"\n" for name in names))
+    write_output(folder / "filenames.dat", b"".join(name + b"\n" for name in names))
 
 
 def _mask_files(found: Annotations) -> dict[str, bytes]:
@@ -71,9 +76,13 @@ class _Loader:
     def wrong(self, name: str, what: str) -> ValueError:
         return ValueError(f"{str(self._folder / name)!r}.dat: {what}")
 
+    def read(self, name: str) -> bytes:
+        """All bytes of a file, which must be a regular one: a pipe would make us wait."""
+        return read_whole(str(self._folder / f"{name}.dat"))
+
     def column(self, name: str, kind: str, width: int = 1, count: int | None = None) -> Array:
         """All entries of a file, each of `width` numbers."""
-        content = (self._folder / f"{name}.dat").read_bytes()
+        content = self.read(name)
         stated = int.from_bytes(content[:4], "little")
         nbytes = stated * width * np.dtype(kind).itemsize
         if len(content) < 4 or len(content) - 4 != nbytes:
@@ -99,7 +108,7 @@ def load(folder: Path, kinds: Sequence[str]) -> Annotations:
     """Read annotations and check that all places lie inside of their columns."""
     loader = _Loader(folder)
     names = Names()
-    listed = (folder / "filenames.dat").read_bytes().splitlines()
+    listed = loader.read("filenames").splitlines()
     names.add(listed)
     names.finish()
     count = len(listed)
@@ -151,8 +160,9 @@ def _masks(loader: _Loader, count: int, wanted: bool) -> dict[str, Any]:
     starts = loader.starts("masks_offset", "mask_count", "<i8", count, len(objects))
     heights = loader.column("heights", "<i4", count=count)
     widths = loader.column("widths", "<i4", count=count)
+    extents = np.stack([heights, widths]).astype(np.int64)
     if count and (
-        min(heights.min(), widths.min()) < 1 or max(heights.max(), widths.max()) > MAX_EXTENT
+        extents.min() < 1 or extents.max() > MAX_EXTENT or extents.prod(0).max() > MAX_PIXELS
     ):
         raise loader.wrong("heights", "a picture without pixels, or with too many")
     sizes = np.stack([np.repeat(v, np.diff(starts)) for v in (heights, widths)], 1)
@@ -163,7 +173,7 @@ def _masks(loader: _Loader, count: int, wanted: bool) -> dict[str, Any]:
 
 def _rles(loader: _Loader, sizes: Array) -> tuple[Array, Array]:
     """Run lengths of all masks, whose sizes must be those of their pictures."""
-    content = (loader._folder / "masks_rles.dat").read_bytes()
+    content = loader.read("masks_rles")
     if len(content) < 4 or int.from_bytes(content[:4], "little") != len(sizes):
         raise loader.wrong("masks_rles", f"not {len(sizes)} masks")
     parts, ends, at = [np.zeros(0, np.int64)], [0], 4

@@ -34,8 +34,7 @@ def polygon_mask(points: Array, height: int, width: int) -> Array:
     row = np.ceil(np.clip(row, 0, height))
     inside = (np.floor(column) == column) & (column >= 0) & (column <= width - 1)
     at = (column[inside] * height + row[inside]).astype(np.int64)
-    crossings = np.bincount(at, minlength=height * width + 1)[: height * width]
-    return (np.cumsum(crossings) & 1).astype(bool)
+    return _alternating(np.diff(np.sort(at), prepend=0, append=height * width))
 
 
 def _outline(xs: Array, ys: Array) -> tuple[Array, Array]:
@@ -58,14 +57,19 @@ def _outline(xs: Array, ys: Array) -> tuple[Array, Array]:
     return np.concatenate(us), np.concatenate(vs)
 
 
-def run_length_mask(counts: Sequence[int], height: int, width: int) -> Array:
+def run_length_mask(counts: Sequence[int] | Array, height: int, width: int) -> Array:
     """The pixels of run lengths, which begin with pixels outside of the mask."""
     runs = np.asarray(counts, np.int64)
     if runs.ndim != 1 or (len(runs) and (runs.min() < 0 or runs.max() > height * width)):
         raise ValueError("a run length is negative or too large")
     if int(runs.sum()) != height * width:
         raise ValueError(f"run lengths of {int(runs.sum())} pixels for {height} × {width} pixels")
-    return np.repeat(np.arange(len(runs)) & 1, runs).astype(bool)
+    return _alternating(runs)
+
+
+def _alternating(runs: Array) -> Array:
+    """Pixels outside, inside, outside …, as many as each run has; one byte for each."""
+    return np.repeat((np.arange(len(runs)) & 1).astype(bool), runs)
 
 
 def run_lengths(text: str) -> list[int]:

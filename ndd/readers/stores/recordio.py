@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from ...fusion.graph.shapes import Array
+from ...tools.outputs import write_output
 from .byte_files import open_bytes
 from .columns import Columns
 from .remote import RemoteOptions
@@ -138,5 +138,5 @@ def write_index(path: str, index_path: str) -> int:
     """Write the index of a file; returns the number of records."""
     rows = scan(path)
     lines = (f"{k}\t{offset}\n" for k, offset in enumerate(rows[:, 0].tolist()))
-    Path(index_path).write_text("".join(lines))
+    write_output(index_path, "".join(lines))
     return len(rows)

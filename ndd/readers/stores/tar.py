@@ -14,6 +14,7 @@ import numpy as np
 from ...fusion.graph.shapes import Array
 from ...fusion.graph.storage import address_of
 from ...kernels.cpu.helpers import function
+from ...tools.outputs import write_output
 from .byte_files import ByteFile, open_bytes, read_whole
 
 if TYPE_CHECKING:
@@ -394,8 +395,6 @@ def _malformed(path: str, number: int, width: int, line: str) -> ValueError:
 
 def write_index(path: str, index_path: str) -> int:
     """Write the index of an archive; returns the number of samples."""
-    from pathlib import Path
-
     lines: list[str] = []
     last: str | None = None
     for name, offset, size in members(path):
@@ -411,5 +410,5 @@ def write_index(path: str, index_path: str) -> int:
             lines.append(text)
         last = base
     text = f"v1.2 {len(lines)}\n" + "".join(f"{line}\n" for line in lines)
-    Path(index_path).write_bytes(text.encode("utf-8", "surrogateescape"))
+    write_output(index_path, text.encode("utf-8", "surrogateescape"))
     return len(lines)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...fusion.graph.shapes import Array
+from ...tools.outputs import write_output
 from . import crc32c
 from .byte_files import ByteFile, open_bytes, read_whole
 from .columns import Columns
@@ -90,23 +91,20 @@ def numbers(path: str, width: int, remote: RemoteOptions | None = None) -> Array
     text = read_whole(path, remote)
     if not text.strip():
         return np.empty((0, width), np.int64)
+    wanted = f"index {path!r} must have {width} integers per line"
     try:
         rows: Array = np.loadtxt(
             text.decode("ascii").splitlines(), np.int64, comments=None, ndmin=2
         )
-    except ValueError as error:
-        raise ValueError(f"index {path!r} must have {width} integers per line: {error}") from None
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{wanted}: {error}") from None
     if rows.shape[1] != width:
-        raise ValueError(
-            f"index {path!r} must have {width} integers per line: line 1 has {rows.shape[1]}"
-        )
+        raise ValueError(f"{wanted}: line 1 has {rows.shape[1]}")
     return rows
 
 
 def write_index(path: str, index_path: str) -> int:
     """Write the index of a file; returns the number of records."""
-    from pathlib import Path
-
     rows = scan(path)
-    Path(index_path).write_text("".join(f"{a} {b}\n" for a, b in rows.tolist()))
+    write_output(index_path, "".join(f"{a} {b}\n" for a, b in rows.tolist()))
     return len(rows)

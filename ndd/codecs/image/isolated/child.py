@@ -30,6 +30,8 @@ from ..nvimgcodec import nvimgcodec
 from .messages import (
     CODECS,
     COLOUR_NAMES,
+    DONE,
+    PACKED_DONE,
     Facts,
     Progress,
     Reply,
@@ -71,13 +73,13 @@ def serve(*numbers: str) -> None:
     _warm_up()
     _limit_memory(megabytes << 20)
     files, pixels = SharedBlock(inbox), SharedBlock(outbox)
-    os.write(replies, packed_reply(Reply(True, Facts(), "")))
+    os.write(replies, PACKED_DONE)
     for number in itertools.count():
         group = unpacked_group(partial(_read, requests))
         if not group:
             return
         _limit_time(seconds * len(group))
-        os.write(replies, b"".join(map(packed_reply, _answers(number, group, files, pixels))))
+        os.write(replies, b"".join(_answers(number, group, files, pixels)))
 
 
 def _warm_up() -> None:
@@ -118,21 +120,22 @@ def _read(descriptor: int, size: int) -> bytes:
 
 def _answers(
     number: int, group: list[tuple[Request, Facts]], files: SharedBlock, pixels: SharedBlock
-) -> Iterator[Reply]:
-    """The replies to a group of requests, whose number is `number`."""
+) -> Iterator[bytes]:
+    """The packed replies to a group of requests, whose number is `number`."""
     file_block, pixel_block = files.sized(group[0][0].inbox), pixels.sized(group[0][0].outbox)
     progress = pixels.progress
     rows = progress.begin(number, len(group))
     if group[0][0].task == Task.decode:
         _decode_natively(group, files, pixels)
+    is_done = rows["done"].tolist()
     for k, (request, facts) in enumerate(group):
-        if rows["done"][k]:
-            yield Reply(True, facts, "")
+        if is_done[k]:
+            yield PACKED_DONE
             continue
         progress.work_on(k)
         reply = _answer(request, facts, file_block, pixel_block)
         rows["done"][k] = reply.is_done
-        yield reply
+        yield packed_reply(reply)
 
 
 def _answer(request: Request, facts: Facts, files: Array, pixels: Array) -> Reply:
@@ -143,7 +146,7 @@ def _answer(request: Request, facts: Facts, files: Array, pixels: Array) -> Repl
         _decode(request, facts, file, pixels)
     except (ValueError, MemoryError) as error:
         return Reply(False, facts, str(error) or "there is not enough memory for it")
-    return Reply(True, facts, "")
+    return DONE
 
 
 def _library() -> Any:

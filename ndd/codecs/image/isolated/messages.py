@@ -152,9 +152,15 @@ def unpacked_group(read: Callable[[int], bytes]) -> list[tuple[Request, Facts]]:
     return [(Request(*n[:cut]), Facts(*n[cut:])) for n in _REQUEST.iter_unpack(data)]
 
 
+DONE = Reply(True, Facts(), "")
+
+
 def packed_reply(reply: Reply) -> bytes:
     text = reply.text.encode(errors="replace")[:MAX_TEXT]
     return _REPLY.pack(reply.is_done, *reply.facts, len(text)) + text
+
+
+PACKED_DONE = packed_reply(DONE)
 
 
 def unpacked_reply(data: bytes) -> tuple[Reply, int] | None:
