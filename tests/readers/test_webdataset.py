@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tarfile
 import warnings
 from pathlib import Path
@@ -244,3 +245,31 @@ def test_index_from_the_command_line(tmp_path, capsys):
     assert samples(ndd, **options) == samples(dali, index_paths=f"{path}.idx", **options)
     assert main(["index", "tar", write_tar(tmp_path / "b.tar", MEMBERS)]) == 1
     assert "an index cannot hold the name 'noext'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("fold", [False, True])
+def test_listing_finds_what_the_headers_say(tmp_path, format, fold):
+    """The native listing equals one header after the other, whatever the headers are like."""
+    names = ["a/0.jpg", "a/0.CLS", "a/.hidden.jpg", "a/0.a-very-long-extension", "a/0.png", "b.jpg", "c", "d.cls.jpg",
+             "e/" + "x" * 90 + "/f.jpg", "e/" + "x" * 90 + "/f.cls", "g.Jpg", "ä.jpg", "ä.ÄÖ"]  # fmt: skip
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=format) as archive:
+        for k, name in enumerate(names * 40):
+            member = tarfile.TarInfo(f"{k // len(names)}{name}")
+            member.size, member.mtime = k % 1100, 1.5 if k % 3 == 0 else 1
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+    exts = ["jpg", "cls", "a-very-long-extension", "äö" if fold else "ÄÖ", ""]
+    wanted = tar.Wanted(exts, fold)
+    found = [
+        row
+        for part in tar.scan(str(path), wanted)
+        for row in zip(*(c.tolist() for c in part[:4]), strict=True)
+    ]
+    expected, last = [], ""
+    for name, offset, size in tar.members(str(path)):
+        base, ext = tar.split(name)
+        if base.rpartition("/")[2]:
+            expected.append((base != last, wanted.number(ext), offset, size))
+            last = base
+    assert found == expected and {row[1] for row in found} == {-1, 0, 1, 2, 3, 4}
