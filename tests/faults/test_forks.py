@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import forks
 from tests.faults.child import counts_of
 from tests.helpers import ROOT, run_python
 from tests.test_house import sources
