@@ -1,4 +1,4 @@
-"""Train a detector on a COCO data set: pictures with boxes from `readers.COCO`, augmented, to torch.
+"""Train a detector on a COCO data set: pictures and boxes from `readers.COCO`, to torch.
 
 The pictures are generated: discs and stripes on grey, and a JSON file with their boxes. The
 detector says for each cell of a grid whether the centre of an object lies there, and of which kind.
@@ -46,7 +46,7 @@ def write_data_set(root: Path, count: int, seed: int = 0) -> Path:
 
 
 def augmented(jpegs, boxes, labels, size: int, device: str, rng: ndd.random.RNG):
-    """Crop and mirror pictures together with their boxes; returns what torchvision's models take."""
+    """Crop and mirror pictures with their boxes; returns what torchvision's models take."""
     n = jpegs.batch_size
     start, shape, boxes, labels = ndd.random_bbox_crop(
         boxes, labels, thresholds=[0.0, 0.5, 0.9], scaling=[0.6, 1.0], aspect_ratio=[0.7, 1.4],
@@ -86,8 +86,8 @@ def detector() -> torch.nn.Module:
     """Convolutions down to the grid, with views wide enough for an object."""
     layers: list[torch.nn.Module] = []
     for before, after, kernel in ((3, 16, 5), (16, 32, 5), (32, 32, 5)):
-        layers += [torch.nn.Conv2d(before, after, kernel, 2, kernel // 2), torch.nn.BatchNorm2d(after),
-                   torch.nn.ReLU()]  # fmt: skip
+        layers.append(torch.nn.Conv2d(before, after, kernel, 2, kernel // 2))
+        layers += [torch.nn.BatchNorm2d(after), torch.nn.ReLU()]
     layers += [torch.nn.Conv2d(32, 32, 5, 1, 2), torch.nn.ReLU()]
     return torch.nn.Sequential(*layers, torch.nn.Conv2d(32, 1 + len(CLASSES), 1))
 
@@ -105,13 +105,12 @@ def main() -> None:
         roots = Path(train_root), Path(test_root)
         files = [write_data_set(r, chosen.pictures // (k + 1), k) for k, r in enumerate(roots)]
         # Boxes are left, top, right, bottom, relative to the picture; categories become 1, 2, 3.
-        options = dict(ltrb=True, ratio=True, skip_empty=True)
         train, test = (
-            ndd.readers.COCO(file_root=root, annotations_file=file, **options, **more)
-            for root, file, more in zip(
-                roots, files, ({"random_shuffle": True, "last_batch": "drop"}, {"last_batch": "partial"}),
-                strict=True,
+            ndd.readers.COCO(
+                file_root=root, annotations_file=file, ltrb=True, ratio=True, skip_empty=True,
+                random_shuffle=last == "drop", last_batch=last,
             )
+            for root, file, last in zip(roots, files, ("drop", "partial"), strict=True)
         )  # fmt: skip
         model = detector()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.005)

@@ -1,8 +1,8 @@
 """Read WebDataset shards from an S3 server: range requests, a local cache, one part per rank.
 
-Without --url, the program starts a server of its own (moto) and fills a bucket. With it, the shards
-of a real bucket are read: --url 's3://bucket/train-{00000..00007}.tar' works with the credentials of
-the environment.
+Without --url, the program starts a server of its own (moto) and fills a bucket. With it, shards of
+a real bucket are read, with the credentials of the environment, for example
+--url 's3://bucket/train-{00000..00007}.tar'.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from ..kernels.common import forks
 from ..kernels.ir import philox
 
 Array = np.ndarray[Any, Any]
+# Pairs of keys that are drawn at a time; all at once, they would take five times the memory.
+_PAIRS = 1 << 16
 _MOST = 1 << 62  # no reader gets to such numbers, and sums of them have no end in practice
 LAST_BATCH = ("wrap", "pad", "partial", "drop")
 
@@ -45,13 +47,15 @@ def permutation(count: int, seed: int, purpose: int, number: int) -> Array:
 
     NumPy's shuffle may change with its version, and a checkpoint must outlive that.
     """
-    pairs = np.arange((count + 1) // 2)
-    counter = (pairs & 0xFFFFFFFF, pairs >> 32, number & 0xFFFFFFFF, purpose)
-    a, b, c, d = philox.blocks(counter, (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF))
-    keys = np.empty((len(pairs), 2), np.uint64)
-    keys[:, 0] = a.astype(np.uint64) << np.uint64(32) | b
-    keys[:, 1] = c.astype(np.uint64) << np.uint64(32) | d
-    return np.argsort(keys.reshape(-1)[:count], kind="stable")
+    keys = np.empty(((count + 1) // 2, 2), np.uint64)
+    for begin in range(0, len(keys), _PAIRS):
+        pairs = np.arange(begin, min(begin + _PAIRS, len(keys)))
+        counter = (pairs & 0xFFFFFFFF, pairs >> 32, number & 0xFFFFFFFF, purpose)
+        a, b, c, d = philox.blocks(counter, (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF))
+        keys[pairs, 0] = a.astype(np.uint64) << np.uint64(32) | b
+        keys[pairs, 1] = c.astype(np.uint64) << np.uint64(32) | d
+    found = np.argsort(keys.reshape(-1)[:count], kind="stable")
+    return found.astype(np.int32) if count < 2**31 else found
 
 
 class Order:

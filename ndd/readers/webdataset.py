@@ -13,7 +13,6 @@ from ..fusion.graph.storage import Storage
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
 from .epoch import Bad, Sample, Samples
-from .names import Names
 from .reader import Reader
 from .record_samples import Column, ColumnTable, RecordSamples, listed, paths_of
 from .stores import tar
@@ -32,12 +31,15 @@ _NUMERIC = (
 class TarSamples(RecordSamples):
     """Samples of tar archives: a record has one part per output.
 
-    `names` are those of an index; without one, names are looked up in the archives.
+    Names are looked up when they are asked for, because keeping them would take more than the
+    index: in the lines of the `indexes`, if there are any, or in the archives.
     """
 
-    def __init__(self, index: RecordIndex, names: Names | None, dtypes: Sequence[DType]) -> None:
+    def __init__(
+        self, index: RecordIndex, indexes: Sequence[str], lines: Array, dtypes: Sequence[DType]
+    ) -> None:
         super().__init__("readers.Webdataset", index)
-        self._names, self._dtypes = names, dtypes
+        self._indexes, self._lines, self._dtypes = indexes, lines, dtypes
 
     def name(self, index: int) -> str:
         return next((n for k in range(len(self._dtypes)) if (n := self.output_name(index, k))), "")
@@ -47,25 +49,27 @@ class TarSamples(RecordSamples):
         number, offset, _ = self.index.place(index, output)
         if offset < 0:
             return ""
-        path = self.index.files.paths[number]
-        if self._names is None:
-            return f"{path}:{offset}:{self._look_up(index, number, offset)}"
-        name = self._names[index * len(self._dtypes) + output].decode("utf-8", "surrogateescape")
-        return f"{path}:{offset}:{name}"
+        files = self.index.files
+        try:
+            if not self._indexes:
+                name = self._look_up(index, number, offset)
+            else:
+                line, path = int(self._lines[index]), self._indexes[number]
+                name = "" if line < 0 else tar.name_in_index(path, line, offset, files.remote)
+        except (OSError, ValueError):  # the file has changed, or its server does not answer
+            name = ""
+        return f"{files.paths[number]}:{offset}:{name}"
 
     def _look_up(self, index: int, number: int, offset: int) -> str:
-        """The name of the member at an offset. Keeping all names would take more than the index."""
+        """The name of the member at an offset of an archive."""
         files = self.index.files
         start = 0
         if index > 0 and self.index.file(index - 1) == number:  # go on behind the sample before
             places = [self.index.place(index - 1, k) for k in range(len(self._dtypes))]
             end = max(at + size for _, at, size in places)
             start = max(0, -(-end // tar.BLOCK_BYTES) * tar.BLOCK_BYTES)
-        try:
-            found = tar.members(files.paths[number], files.remote, start)
-            return next((m.name for m in found if m.offset >= offset), "")
-        except (OSError, ValueError):  # it has changed, or its server does not answer
-            return ""
+        found = tar.members(files.paths[number], files.remote, start)
+        return next((m.name for m in found if m.offset >= offset), "")
 
     def read(self, index: int) -> Sample:
         (found,) = self.read_many([index])
@@ -205,13 +209,11 @@ class Webdataset(Reader):
         return ext.lower() if self._fold else ext
 
     def _list(self) -> Samples:
-        names = Names() if self._indexes else None
-        index = listed(self._where, lambda: self._index(names))
-        if names is not None:
-            names.finish()
-        return TarSamples(index, names, self._dtypes)
+        lines = Columns(1)
+        index = listed(self._where, lambda: self._index(lines))
+        return TarSamples(index, self._indexes, lines.finish()[0], self._dtypes)
 
-    def _index(self, names: Names | None) -> RecordIndex:
+    def _index(self, lines: Columns) -> RecordIndex:
         exts = sorted({ext for wanted in self._ext for ext in wanted})
         wanted = tar.Wanted(exts, self._fold)
         # Which extensions, by number, belong to each output; the last entry is for -1.
@@ -223,22 +225,23 @@ class Webdataset(Reader):
             else:
                 parts = tar.scan(path, wanted, self._remote)
             size = open_bytes(path, self._remote).size
-            index.add(_Table(self, path, size, fits, names).filled(parts))
+            index.add(_Gathering(self, path, size, fits, lines).filled(parts))
         if len(index.finish()) == 0:
             raise ValueError(f"no samples found in {self._paths}")
         return index
 
 
-class _Table:
+class _Gathering:
     """Gathers the components of an archive into samples: a row of offsets and sizes for each."""
 
     def __init__(
-        self, reader: Webdataset, path: str, size: int, fits: Array, names: Names | None
+        self, reader: Webdataset, path: str, size: int, fits: Array, lines: Columns
     ) -> None:
         self._where, self._path, self._size = reader._where, path, size
-        self._fits, self._names = fits, names
+        self._fits, self._lines = fits, lines
         self._missing, self._dtypes, self._ext = reader._missing, reader._dtypes, reader._ext
         self._rows = Columns(2 * len(fits))
+        self._has_index = bool(reader._indexes)
         self._count = 0  # samples so far
         self._is_twice = False
 
@@ -271,7 +274,6 @@ class _Table:
         sample = np.cumsum(found.is_new) - 1
         count = int(sample[-1]) + 1 if len(sample) else 0
         rows = np.tile(np.array([-1, 0], np.int64), (count, len(self._fits)))
-        names = [b""] * (count * len(self._fits)) if found.names is not None else []
         for k, fits in enumerate(self._fits):
             chosen = np.flatnonzero(fits[found.ext])
             own = sample[chosen]
@@ -280,10 +282,7 @@ class _Table:
             chosen, own = chosen[is_first], own[is_first]
             self._check(k, found, chosen)
             rows[own, 2 * k], rows[own, 2 * k + 1] = found.offsets[chosen], found.sizes[chosen]
-            if found.names is not None:
-                for s, c in zip(own.tolist(), chosen.tolist(), strict=True):
-                    names[s * len(self._fits) + k] = _encoded(found.names[c])
-        self._keep(rows, names, found.offsets[found.is_new])
+        self._keep(rows, found)
         self._count += count
 
     def _check(self, output: int, found: tar.Components, chosen: Array) -> None:
@@ -293,8 +292,7 @@ class _Table:
         if not len(wrong):
             return
         at, size = int(offsets[wrong[0]]), int(sizes[wrong[0]])
-        name = found.names[chosen[wrong[0]]] if found.names is not None else ""
-        what = f"{self._path!r}: component {name or ';'.join(sorted(self._ext[output]))!r} at {at}"
+        what = f"{self._path!r}: component {';'.join(sorted(self._ext[output]))!r} at {at}"
         if at + size > self._size:
             raise ValueError(
                 f"{what} has {size} bytes by the index, but the archive has {self._size}"
@@ -304,38 +302,40 @@ class _Table:
             f"{output}"
         )
 
-    def _keep(self, rows: Array, names: list[bytes], begins: Array) -> None:
+    def _keep(self, rows: Array, found: tar.Components) -> None:
         """Append the samples that have all components, or all samples."""
         lacking = np.flatnonzero((rows[:, ::2] < 0).any(1))
         if self._missing == "error" and len(lacking):
             row = rows[lacking[0]]
             ext = ";".join(sorted(self._ext[int(np.flatnonzero(row[::2] < 0)[0])]))
-            number, at = self._count + int(lacking[0]), int(begins[lacking[0]])
+            number, at = self._count + int(lacking[0]), int(found.offsets[found.is_new][lacking[0]])
             raise ValueError(f"{self._path!r}: sample {number} (at {at}) has no component {ext!r}")
-        if self._missing == "skip" and len(lacking):
-            width = len(self._fits)
-            kept = np.delete(np.arange(len(rows)), lacking)
-            rows = rows[kept]
-            names = [n for k in kept.tolist() for n in names[k * width : (k + 1) * width]]
-        self._rows.chunk(rows)
-        if self._names is not None:
-            self._names.add(names)
+        kept = np.arange(len(rows))
+        if self._missing == "skip":
+            kept = np.delete(kept, lacking)
+        self._rows.chunk(rows[kept])
+        if found.lines is not None:
+            self._lines.chunk(found.lines[found.is_new][kept])
+        elif self._has_index:  # an old one, without names
+            self._lines.chunk(np.full(len(kept), -1))
 
 
 def _joined(parts: Sequence[tar.Components]) -> tar.Components:
     if len(parts) == 1:
         return parts[0]
-    names = None if parts[0].names is None else [n for p in parts for n in p.names or ()]
-    return tar.Components(*(np.concatenate(c) for c in list(zip(*parts, strict=True))[:4]), names)
+    ones = [p.lines for p in parts if p.lines is not None]
+    return tar.Components(
+        np.concatenate([p.is_new for p in parts]), np.concatenate([p.ext for p in parts]),
+        np.concatenate([p.offsets for p in parts]), np.concatenate([p.sizes for p in parts]),
+        np.concatenate(ones) if ones else None,
+    )  # fmt: skip
 
 
 def _cut(part: tar.Components, where: slice) -> tar.Components:
-    names = None if part.names is None else part.names[where]
-    return tar.Components(*(c[where] for c in part[:4]), names)
-
-
-def _encoded(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
+    lines = None if part.lines is None else part.lines[where]
+    return tar.Components(
+        part.is_new[where], part.ext[where], part.offsets[where], part.sizes[where], lines
+    )
 
 
 def _dtypes(where: str, given: Any, count: int) -> list[DType]:

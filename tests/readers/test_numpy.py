@@ -203,7 +203,8 @@ def test_batches_of_different_arrays(tmp_path):
     np.save(tmp_path / "a.npy", A)
     np.save(tmp_path / "b.npy", A.astype(int))
     with pytest.raises(
-        ValueError, match=r"output 0 of sample 1 \(.*\) is 2-D int64, that of the first one \(.*\) 2-D float32"
+        ValueError,
+        match=r"output 0 of sample 1 \(.*\) is 2-D int64, that of the first one \(.*\) 2-D float32",
     ):
         batches(ndd, batch_size=2, file_root=tmp_path)
     assert [b[0] for b in batches(ndd, file_root=tmp_path)] == ["f32", "i64"]

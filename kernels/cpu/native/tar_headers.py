@@ -73,7 +73,7 @@ def _word(data, at, end):  # type: ignore[no-untyped-def]
 def _is_same(data, a, a_size, b, b_size):  # type: ignore[no-untyped-def]
     if a_size != b_size:
         return False
-    for k in range(a_size):  # noqa: SIM110  (Numba)
+    for k in range(a_size):
         if _get_u8(data, a + k) != _get_u8(data, b + k):
             return False
     return True

@@ -244,7 +244,7 @@ def _check_matrices(extents: Array, counts: Array) -> None:
             )
 
 
-class _Table(NamedTuple):
+class _SparseRows(NamedTuple):
     """A matrix whose rows have few numbers other than 0, side by side."""
 
     arrays: tuple[Array, Array]
@@ -254,7 +254,7 @@ class _Table(NamedTuple):
 
 
 @memoized(64)
-def _table(matrix: Callable[[int, Any], Array], n: int, key: Any) -> _Table:
+def _table(matrix: Callable[[int, Any], Array], n: int, key: Any) -> _SparseRows:
     rows = matrix(n, key).astype(np.float32)
     bands, weights = [], []
     start = 0
@@ -266,4 +266,4 @@ def _table(matrix: Callable[[int, Any], Array], n: int, key: Any) -> _Table:
         start += last - first
     arrays = np.array(bands, np.int32), np.concatenate([*weights, np.zeros(1, np.float32)])
     nodes = convert.const_array(arrays[0], dt.int32), convert.const_array(arrays[1], dt.float32)
-    return _Table(arrays, *nodes, max(bands[1::3], default=0))
+    return _SparseRows(arrays, *nodes, max(bands[1::3], default=0))

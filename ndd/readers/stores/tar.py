@@ -30,6 +30,7 @@ _ABOUT_NEXT = (b"L", b"x", b"g", b"K", b"V")
 # Headers of small members are found in windows of this size: 10⁶ of them need few reads. Looking
 # for one member needs a small one.
 _WINDOW_BYTES, _SMALL_WINDOW_BYTES = 1 << 20, 1 << 14
+_MAX_LINE_BYTES = 1 << 16  # of an index that are searched for a name
 _EXT_BYTES = 16  # of an extension, in rows of `tar_headers`
 _LINES = 1 << 14  # of an index that are parsed at a time
 # Long names are members of their own. No file system has names of more than a few thousand bytes.
@@ -51,7 +52,7 @@ class Components(NamedTuple):
     ext: Array  # the number of the extension among those that are wanted, or -1
     offsets: Array
     sizes: Array
-    names: list[str] | None  # in an index
+    lines: Array | None  # where in an index its line begins, in bytes
 
 
 class Wanted:
@@ -118,8 +119,8 @@ def scan(path: str, wanted: Wanted, remote: RemoteOptions | None = None) -> Iter
 
 
 def _one(is_new: bool, ext: int, member: Member) -> Components:
-    columns = ([ext], [member.offset], [member.size])
-    return Components(np.array([is_new]), *(np.array(c, np.int64) for c in columns), None)
+    ext_, offset, size = (np.array([n], np.int64) for n in (ext, member.offset, member.size))
+    return Components(np.array([is_new]), ext_, offset, size, None)
 
 
 class _Walk:
@@ -299,31 +300,56 @@ def read_index(
     path: str, wanted: Wanted, remote: RemoteOptions | None = None
 ) -> Iterator[Components]:
     """The components of all samples of an index file."""
-    lines = read_whole(path, remote).decode("utf-8", "surrogateescape").splitlines()
-    head = lines[0].split() if lines else []
+    raw = read_whole(path, remote)
+    # All lines as texts would take ten times as much memory as the places of their begins.
+    starts = np.append(0, np.flatnonzero(np.frombuffer(raw, np.uint8) == ord("\n")) + 1)
+    starts = starts if starts[-1] == len(raw) else np.append(starts, len(raw))
+    first, *_ = _lines(raw, starts, 0, 1)
+    width, count = _head(path, first, len(starts) - 2)
+    for begin in range(1, count + 1, _LINES):
+        end = min(begin + _LINES, count + 1)
+        found = _columns(path, begin + 1, _lines(raw, starts, begin, end), width, wanted)
+        if width == 4:
+            found = found._replace(lines=starts[begin:end][np.cumsum(found.is_new) - 1])
+        yield found
+
+
+def _lines(raw: bytes, starts: Array, begin: int, end: int) -> list[str]:
+    """The lines `begin` … `end` - 1 of an index."""
+    end = min(end, len(starts) - 1)
+    text = raw[starts[begin] : starts[end]].decode("utf-8", "surrogateescape")
+    return text.removesuffix("\n").split("\n")
+
+
+def _head(path: str, line: str, count: int) -> tuple[int, int]:
+    """Words per component, and the number of samples, by the first line of an index."""
+    head = line.split()
     if not head:
         raise ValueError(f"index {path!r} is empty; its first line must be a version and a count")
     if head[0] not in VERSIONS:
         raise ValueError(
-            f"line 1 of index {path!r} has version {head[0]!r}, known are "
+            f"line 1 of index {path!r} has version {head[0]!r:.40}, known are "
             f"{' and '.join(VERSIONS)}: make it anew with `python -m ndd index tar FILES…`"
         )
     if len(head) != 2 or not (head[1].isascii() and head[1].isdigit()) or set(head[1]) == {"0"}:
         raise ValueError(
             f"line 1 of index {path!r} must be a version and a positive number of samples, got "
-            f"{lines[0]!r:.80}"
+            f"{line!r:.80}"
         )
-    # Python refuses to parse very long numbers; this one is larger than any index.
-    count = int(head[1]) if len(head[1]) < 19 else len(lines)
-    width = 4 if head[0] == "v1.2" else 3
-    if count > len(lines) - 1:
-        raise ValueError(
-            f"index {path!r} has {len(lines) - 1} samples, not {head[1]:.20} as line 1 says"
-        )
-    for begin in range(1, count + 1, _LINES):
-        yield _columns(
-            path, begin + 1, lines[begin : min(begin + _LINES, count + 1)], width, wanted
-        )
+    # Python refuses to parse very long numbers, which are larger than any index.
+    if len(head[1]) > 18 or int(head[1]) > count:
+        raise ValueError(f"index {path!r} has {count} samples, not {head[1]:.20} as line 1 says")
+    return 4 if head[0] == "v1.2" else 3, int(head[1])
+
+
+def name_in_index(path: str, line: int, offset: int, remote: RemoteOptions | None = None) -> str:
+    """The name of a component, in the line of an index that begins at a byte; else nothing."""
+    file = open_bytes(path, remote)
+    text = bytearray(min(max(0, file.size - line), _MAX_LINE_BYTES))
+    file.read_into(memoryview(text), line)
+    words = text.partition(b"\n")[0].decode("utf-8", "surrogateescape").split()
+    places = zip(words[1::4], words[3::4], strict=False)
+    return next((name for place, name in places if place == str(offset)), "")
 
 
 def _columns(path: str, first: int, lines: Sequence[str], width: int, wanted: Wanted) -> Components:
@@ -345,16 +371,15 @@ def _columns(path: str, first: int, lines: Sequence[str], width: int, wanted: Wa
     offsets, sizes = np.array([*map(int, texts)], np.int64).reshape(2, -1)
     uneven = np.flatnonzero(offsets % BLOCK_BYTES)
     if len(uneven):
-        line = first + int(np.searchsorted(starts, uneven[0], "right")) - 1
+        at = first + int(np.searchsorted(starts, uneven[0], "right")) - 1
         raise ValueError(
-            f"line {line} of index {path!r}: offset {offsets[uneven[0]]} is not a multiple of "
+            f"line {at} of index {path!r}: offset {offsets[uneven[0]]} is not a multiple of "
             f"{BLOCK_BYTES}"
         )
     is_new = np.zeros(len(offsets), bool)
     is_new[starts] = True
     exts = np.array([*map(wanted.number, words[0::width])], np.int64)
-    names = words[3::width] if width == 4 else [""] * len(offsets)
-    return Components(is_new, exts, offsets, sizes, names)
+    return Components(is_new, exts, offsets, sizes, None)
 
 
 def _is_number(text: str) -> bool:
