@@ -47,8 +47,10 @@ is compared with NumPy. [Random ops](#random-ops) follow below, and [ops that ar
   bytes of `warp_affine` are off by one (for all sizes up to 1000×1500), and up to 0.4 % of the bytes of `rotate`,
   whose matrix differs in the last place.
 - `equalize` and `clahe` have upstream's bits, which are OpenCV's, the conversions to CIELAB and back included.
-- Blurs and second derivatives have upstream's bits: sums are taken along the last axis first, tap by tap. `filter` adds with fma
-  in the order of the weights; upstream (OpenCV) differs in the last place, and integers differ where that decides the rounding.
+- Blurs of floats and second derivatives have upstream's bits: sums are taken along the last axis first, tap by tap. Blurs of
+  integers add elements of equal weight before they multiply, which is faster and rounds less often, so results differ in the
+  last places, and integers differ where that decides the rounding. `filter` adds with fma in the order of the weights; upstream
+  (OpenCV) differs in the last place, and integers differ where that decides the rounding.
 - `jpeg_compression_distortion` has upstream's bits: both encode and decode with nvimgcodec, whose codec is libjpeg-turbo. OpenCV's
   `imencode` and `imdecode` give the same pixels.
 - Where upstream is wrong, the tests do not compare with it; see [differences.md](differences.md).

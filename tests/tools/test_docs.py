@@ -164,8 +164,6 @@ def test_numerics_has_a_row_for_every_op_with_neighbours_or_sums():
 
 def test_numerics_mentions_every_op():
     page = (ROOT / "docs" / "numerics.md").read_text()
-    if numerics.RANDOM not in page:
-        pytest.skip("numerics.md was made before random ops had rows")
     missing = numerics.unmentioned(page)
     assert not missing, f"numerics.md lacks {missing}; run: python -m tests.conformance.report"
 
