@@ -18,13 +18,17 @@ True
 from __future__ import annotations
 
 import json
-import os
 import re
 import string
 from pathlib import Path
 from typing import Any
 
-from .kernels.common.replacing import NotRegularFileError, followed, replace_file
+from .kernels.common.replacing import (
+    NotRegularFileError,
+    followed,
+    mode_of_new_files,
+    replace_file,
+)
 from .readers.contents import read_file
 from .readers.reader import Reader
 from .readers.state import ReaderState
@@ -379,13 +383,6 @@ def _write_atomically(target: Path, text: str) -> None:
                 f"name, which becomes the next free number"
             )
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, text.encode(), 0o666 & ~_umask(), durable=True)
+        replace_file(file, text.encode(), mode_of_new_files(), durable=True)
     except NotRegularFileError as error:
         raise OSError(f"Checkpoint: cannot save: {error}") from None
-
-
-def _umask() -> int:
-    """The user's umask, for the checkpoint: mkstemp makes files that only the user can read."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -49,6 +49,13 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600, durable: bool = Fal
             os.close(folder)
 
 
+def mode_of_new_files() -> int:
+    """The permissions that the user's umask gives a file; `replace_file` makes private ones."""
+    mask = os.umask(0o077)  # it can only be read by setting another for a moment
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
 def followed(path: Path) -> Path:
     """The path of the file that a symbolic link names; any other path itself.
 

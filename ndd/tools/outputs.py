@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..kernels.common.replacing import NotRegularFileError, followed, replace_file
+from ..kernels.common.replacing import (
+    NotRegularFileError,
+    followed,
+    mode_of_new_files,
+    replace_file,
+)
 
 
 def write_output(path: str | os.PathLike[str], data: bytes | str) -> None:
@@ -16,13 +21,6 @@ def write_output(path: str | os.PathLike[str], data: bytes | str) -> None:
     content = data.encode() if isinstance(data, str) else data
     target = Path(path)
     try:
-        replace_file(followed(target), content, _mode())
+        replace_file(followed(target), content, mode_of_new_files())
     except NotRegularFileError:
         target.write_bytes(content)
-
-
-def _mode() -> int:
-    """The permissions of a new file. The mask can only be read by setting another for a moment."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return 0o666 & ~mask
