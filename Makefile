@@ -1,4 +1,4 @@
-# make demo   fresh clone → fused job, throughput, before/after picture
+# make demo   fresh clone → JPEG files to batches: speed, what fused, contact sheet
 # make test   fresh clone → whole test suite
 # make docs   fresh clone → documentation in site/, with a picture of every image op
 # make fuzz   MINUTES of damaged files, random calls and programs, interrupts, forks, kills; see docs/reliability.md
@@ -42,8 +42,12 @@ $(VENV)/.bench: pyproject.toml | $(PY)
 
 venv: $(VENV)/.test
 
-demo: $(VENV)/.core
-	$(PY) -m ndd demo $(DEMO_ARGS)
+# The photographs of the demo (14 MB, not installed). Without a network it uses drawings, and tries again next time.
+$(VENV)/.photos: | $(PY)
+	@$(PY) -m pip download --quiet --no-deps --only-binary :all: --dest $(VENV)/photos scikit-image && touch $@ || echo "no photographs"
+
+demo: $(VENV)/.core $(VENV)/.photos
+	$(PY) -m ndd demo --photos $(VENV)/photos $(DEMO_ARGS)
 
 # Workers start with neighbouring tests, which share kernels; whoever has finished takes from the others.
 test: $(VENV)/.test

@@ -18,14 +18,17 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")
 from docs import bench as table
 
 from . import (
+    augment,
     boxes,
     calls,
     codecs,
     constants,
     debayer,
+    dynamic,
     harness,
     histograms,
     isolate,
+    large,
     loops,
     morphology,
     neighbourhoods,
@@ -35,9 +38,12 @@ from . import (
     reductions,
     report,
     resample,
+    small,
     soak,
     sound,
     tabulate,
+    transforms,
+    video,
 )
 from .harness import Row
 from .loops import Settings
@@ -64,8 +70,14 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "neighbourhoods": lambda settings: neighbourhoods.main(settings.rounds),
     "records": lambda settings: record_files.main(settings.rounds),
     "sound": lambda settings: sound.main(settings.rounds),
+    "video": lambda settings: video.main(settings.rounds),
     "overhead": lambda settings: overhead.main(settings.rounds),
+    "dynamic": lambda settings: dynamic.main(settings.rounds),
     "isolate": lambda settings: isolate.main(settings.rounds),
+    "transforms": lambda settings: transforms.main(settings.rounds, settings.only),
+    "augment": lambda settings: augment.main(settings.rounds),
+    "large": lambda settings: large.main(settings.rounds),
+    "small": lambda settings: small.main(settings.rounds),
 }
 QUICK = ("decode", "eval", "train", "first", "calls")
 TUNING = {"constants": constants.main, "tabulate": tabulate.main}

@@ -1,4 +1,5 @@
-"""The measurements behind the tuned constants of fusion/run/executor.py and fusion/plan/keep.py.
+"""The measurements behind tuned constants of fusion/run/executor.py, fusion/plan/keep.py and
+fusion/plan/repeats.py.
 
 `python -m bench constants` runs all of them, `python -m bench.constants window` one. Variants of a
 constant take turns, in an order that rotates every round, and medians are compared: on a busy
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import ndd
-from ndd.fusion.plan import keep
+from ndd.fusion.plan import keep, repeats
 from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.run import executor
 
@@ -176,7 +177,7 @@ import sys, time
 from statistics import median
 import numpy as np
 import ndd
-from ndd.fusion.plan import keep
+from ndd.fusion.plan import keep, repeats
 keep.MAX_GROUP_NODES = int(sys.argv[1])
 x = ndd.batch(list(np.ones((32, 96, 96, 3), np.float32)))
 def program():
@@ -247,10 +248,44 @@ def recompute() -> None:
         forget_plans()
 
 
+def repeated() -> None:
+    """A value per column of images: stored once, or computed in every row."""
+    before = repeats.REPEATED_COST
+    print("\na value per column (v + f(columns)), ns per element: stored, computed in every row")
+    try:
+        for shape in ((64, 64, 64, 3), (8, 375, 500, 3)):
+            x = ndd.batch(list(np.ones(shape, np.float32)), layout="HWC")
+            columns = ndd.batch([np.ones((1, shape[2], 1), np.float32)] * shape[0])
+            for name, body, steps in (
+                ("multiply", lambda v: v * 0.9, (2, 4, 8, 16, 32)),
+                ("sqrt", ndd.math.sqrt, (1, 2)),
+                ("sin", ndd.math.sin, (1,)),
+            ):
+                for n in steps:
+
+                    def run(
+                        limit: int, body: Any = body, n: int = n, x: Any = x, v: Any = columns
+                    ) -> None:
+                        repeats.REPEATED_COST = limit
+                        for _ in range(n):
+                            v = body(v)
+                        (x + v).evaluate()
+
+                    kernels, seconds = _two_ways(run)
+                    stored, again = (t / np.prod(shape) * 1e9 for t in seconds)
+                    print(
+                        f"  {shape[1]:3d}×{shape[2]:3d}, {n:2d} × {name:8s} "
+                        f"{stored:6.3f} {again:6.3f}  again/stored {again / stored:5.2f} {kernels}"
+                    )
+    finally:
+        repeats.REPEATED_COST = before
+        forget_plans()
+
+
 def _two_ways(run: Callable[[int], None]) -> tuple[str, list[float]]:
     """Times of `run` if values are stored, and if they are recomputed; both keep their plans."""
     records: dict[int, dict[Any, Any]] = {}
-    limits = (-1, 10**9)
+    limits = (0, 10**9)
 
     def variant(limit: int) -> Callable[[], None]:
         def go() -> None:
@@ -269,7 +304,10 @@ def _two_ways(run: Callable[[int], None]) -> tuple[str, list[float]]:
     return f"({steps[0]} and {steps[1]} kernels)", [seconds[n] for n in limits]
 
 
-PARTS = {"window": window, "new_program": new_program, "groups": groups, "recompute": recompute}
+PARTS = {
+    "window": window, "new_program": new_program, "groups": groups, "recompute": recompute,
+    "repeated": repeated,
+}  # fmt: skip
 
 
 def main() -> list[object]:

@@ -27,8 +27,8 @@ SETTLE_SECONDS = 5.0  # longest wait for an idle machine
 COLUMNS = ("date", "commit", "machine", "workload", "name", "value", "unit", "spread", "busy")
 PACKAGES = (
     "ndd-fusion", "numpy", "numba", "nvidia-nvimgcodec-cu12", "nvidia-dali-cuda120", "torch",
-    "torchvision", "albumentations", "opencv-python-headless", "simplejpeg", "pillow", "kornia",
-    "kornia-rs", "spdl", "numexpr",
+    "torchvision", "albumentations", "albumentationsx",
+    "opencv-python-headless", "simplejpeg", "pillow", "kornia", "kornia-rs", "spdl", "numexpr",
 )  # fmt: skip
 
 
@@ -61,13 +61,13 @@ def ratio(a: Row, b: Row) -> float:
     return b.value / a.value
 
 
-def calibrate(fn: Callable[[], object]) -> int:
+def calibrate(fn: Callable[[], object], seconds: float | None = None) -> int:
     """Calls per sample, so that a sample lasts long enough to be timed."""
     fn()
     start = time.perf_counter()
     fn()
     once = time.perf_counter() - start
-    return max(1, int(MIN_SAMPLE_SECONDS / max(once, 1e-7)))
+    return max(1, int((seconds or MIN_SAMPLE_SECONDS) / max(once, 1e-7)))
 
 
 def rotated(names: list[str], r: int) -> list[str]:
@@ -81,26 +81,33 @@ def compare(
     contestants: dict[str, Callable[[], object]],
     rounds: int = ROUNDS,
     divide: int = 1,
+    seconds: float | None = None,
+    cpu_time: bool = False,
 ) -> list[Row]:
-    """Time all contestants in turn; `divide` is the number of items that one call handles."""
-    calls = {name: calibrate(fn) for name, fn in contestants.items()}
+    """Time all contestants in turn; `divide` is the number of items that one call handles,
+    `seconds` the least duration of a sample. `cpu_time`: count the CPU time of this process, which
+    other processes disturb little; for contestants with one thread."""
+    calls = {name: calibrate(fn, seconds) for name, fn in contestants.items()}
     times: dict[str, list[float]] = {name: [] for name in contestants}
     busy = dict.fromkeys(contestants, False)
     for r in range(rounds):
         for name in rotated(list(contestants), r):
-            take = partial(_seconds, contestants[name], calls[name])
-            sample, disturbed = undisturbed(take, os.getpid())
+            clock = time.process_time if cpu_time else time.perf_counter
+            take = partial(_seconds, contestants[name], calls[name], clock)
+            sample, disturbed = (take(), False) if cpu_time else undisturbed(take, os.getpid())
             times[name].append(sample / divide)
             busy[name] |= disturbed
     return [Row.of(workload, n, t, busy=busy[n]) for n, t in times.items()]
 
 
-def _seconds(fn: Callable[[], object], calls: int) -> float:
+def _seconds(
+    fn: Callable[[], object], calls: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
     gc.collect()
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         fn()
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
 def undisturbed(take: Callable[[], float], process: int) -> tuple[float, bool]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, README = ROOT / "bench" / "results.csv", ROOT / "README.md"
 OPS_PAGE = ROOT / "docs" / "performance.md"  # has the table of single ops
+TRANSFORMS_PAGE = ROOT / "docs" / "transforms.md"  # has the table of the public RGB benchmark
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 ORACLES = ("oracle dynamic", "oracle")
 # A user would not compare with these: a lower bound, a part of the work, other modes of ndd.
 NOT_PEERS = ("copy", "decode only", "ndd")
 TITLES = {"one op call": "one op call on 8 images of 4×4×3"}
-NOT_SHOWN = ("batch ", "images ", "threads", "time ", "stall", "peak memory")
+NOT_SHOWN = ("batch ", "images ", "threads", "time ", "stall", "peak memory", "transform ")
 FIRST = "ResNet-50"
 # Workloads of single ops, which would fill the README: by the first word of their names.
 OPS = frozenset(
@@ -105,6 +107,48 @@ def block(of_ops: bool = False) -> str:
     )
 
 
+def transform_block() -> str:
+    """The table of single transforms: ours, the fastest peer of each, all others, what differs."""
+    from bench.transform_list import TRANSFORMS
+
+    measured = newest()
+    lines = [
+        "| transform | ndd | fastest peer | | the others | |",
+        "|---|--:|--:|--:|---|---|",
+    ]
+    leads = []
+    for t in TRANSFORMS:
+        rows = dict(measured.get(f"transform {t.name}", {}))
+        ours = rows.pop("ndd", None)
+        if ours is None or not rows:
+            lines.append(f"| {t.name} | – | – | | | {t.note or 'not measured'} |")
+            continue
+        first, *others = sorted(rows.values(), key=seconds)
+        leads.append(seconds(first) / seconds(ours))
+        rest = ", ".join(f"{r['name']} {shown(r)}" for r in others)
+        ratio = f"**{leads[-1]:.2f}**" if leads[-1] >= 1 else f"{leads[-1]:.2f}"
+        lines.append(
+            f"| {t.name} | {shown(ours)} | {shown(first)} ({first['name']}) | {ratio} | {rest} "
+            f"| {t.note} |"
+        )
+    if not leads:
+        return "\n".join(lines)
+    mean = math.exp(sum(map(math.log, leads)) / len(leads))
+    ahead = sum(lead >= 1 for lead in leads)
+    runs = sorted({f"{r['date']}, {r['commit']}, {r['machine']}" for w, rows in measured.items()
+                   if w.startswith("transform ") for r in rows.values()})  # fmt: skip
+    return (
+        f"First in {ahead} of {len(leads)} transforms; geometric mean of the ratios {mean:.2f}.\n\n"
+        + "\n".join(lines)
+        + f"\n\nRuns: {'; '.join(runs)}."
+    )
+
+
+def rendered_transforms(text: str) -> str:
+    """The text of the page of transforms with an updated table."""
+    return _replaced(text, transform_block())
+
+
 def rendered(text: str) -> str:
     """The text of the README with an updated table."""
     return _replaced(text, block())
@@ -123,6 +167,7 @@ def renew() -> None:
     """Write the tables of the newest measurements into the README and the page of performance."""
     README.write_text(rendered(README.read_text()))
     OPS_PAGE.write_text(rendered_ops(OPS_PAGE.read_text()))
+    TRANSFORMS_PAGE.write_text(rendered_transforms(TRANSFORMS_PAGE.read_text()))
 
 
 if __name__ == "__main__":

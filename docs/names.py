@@ -14,7 +14,7 @@ BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"
 # In the order of the table.
 MODULES = ("", "math", "random", "noise", "transforms", "decoders", "readers", "checkpoint",
            "io.file", "experimental", "experimental.decoders", "experimental.readers",
-           "reductions", "segmentation", "capture")  # fmt: skip
+           "reductions", "segmentation", "capture", "pytorch.nodes")  # fmt: skip
 
 
 def upstream_names() -> list[str]:

@@ -24,7 +24,7 @@ from ndd.core.schema import OPS, REQUIRED, OpDef, Param, type_text  # noqa: E402
 FAMILIES = {
     "decoding": (
         "Decoding",
-        "images.image_decoders images.inflate audio.audio_decoder",
+        "images.image_decoders images.inflate audio.audio_decoder video.video_decoder",
     ),
     "resampling": (
         "Resize, warp, displace",
@@ -50,6 +50,7 @@ FAMILIES = {
         "audio.spectra audio.mel audio.levels audio.resampling audio.silence",
     ),
     "random": ("Random numbers and noise", "random.draws random.noises"),
+    "augmentation": ("Automatic augmentation", "augment.automatic"),
     "boxes": (
         "Boxes and transforms",
         "boxes.bounding_boxes boxes.box_crop boxes.encoder boxes.affine_matrices",
@@ -100,7 +101,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def pages() -> dict[str, str]:
     """The text of each reference page, by name."""
-    found = {"index": overview(), "other": other_names()}
+    found = {"index": overview(), "tensors": handles(), "other": other_names()}
     for family, (title, _) in FAMILIES.items():
         found[family] = "\n\n".join([f"# {title}", *map(entry, members(family))])
     return found
@@ -181,11 +182,13 @@ def facts(op: OpDef) -> str:
     """A list of the devices, layouts, types and results of an op."""
     layouts = ", ".join(f"`{n}`" for n in op.layouts) or "any"
     refused = ", ".join(f"`{d}`" for d in op.rejects)
+    moved = ", ".join(f"`{d}`" for d in op.nearest_only)
+    types = f"all but {refused}" if refused else "as its arguments allow"
     lines = [
         "- devices: CPU, GPU ([simulated only](../gpu.md))"
         + ("; inputs are in host memory" if op.mixed else ""),
         f"- layouts: {layouts}",
-        f"- types: all but {refused}" if refused else "- types: as its arguments allow",
+        f"- types: all; {moved} only with `INTERP_NN`" if moved else f"- types: {types}",
     ]  # fmt: skip
     if op.needs_channels:
         lines.append(f"- channels: {op.needs_channels}")
@@ -222,6 +225,56 @@ def pictures() -> dict[str, bytes]:
     names = sorted(op.name for op in OPS.values() if gallery.is_image_op(op))
     results = {name: gallery.apply(name, x) for name in names}
     return {name: gallery.picture(x, result).png() for name, result in results.items()}
+
+
+# -- Tensor and Batch ----------------------------------------------------------------------------
+
+
+def handles() -> str:
+    """The page of the methods and properties of Tensor and Batch."""
+    parts = [
+        "# Tensor and Batch",
+        "All attributes and methods. The [guide](../tensors.md) shows how they are used.",
+    ]
+    for kind in (ndd.Tensor, ndd.Batch):
+        parts.append(f"## ndd.{kind.__name__}\n\n```text\n{inspect.getdoc(kind)}\n```")
+        names = [n for n in dir(kind) if not n.startswith("_")]
+        is_property = {n: isinstance(inspect.getattr_static(kind, n), property) for n in names}
+        rows = [f"| `{n}` | {first_line(getattr(kind, n))} |" for n in names if is_property[n]]
+        parts.append("\n".join(["| property | |", "|---|---|", *rows]))
+        for name in names:
+            if not is_property[name]:
+                method = getattr(kind, name)
+                text = f"{kind.__name__}.{name}{shown_signature(method)}"
+                parts.append(
+                    f"### {text.split('(')[0]}\n\n```text\n{text}\n\n{inspect.getdoc(method)}\n```"
+                )
+        others = ", ".join(f"`{n}`" for n in OPERATIONS[kind])
+        parts.append(f"It also has the operators {others}.")
+    return "\n\n".join(parts)
+
+
+_OPERATORS = (
+    "+ - * / // % ** & | ^ << >>".split(),
+    "< <= > >= == !=".split(),
+    ["~x", "-x", "abs(x)"],
+)
+_COMMON = [sign for signs in _OPERATORS for sign in signs]
+OPERATIONS = {
+    ndd.Tensor: [*_COMMON, "x[…]", "bool(x)", "int(x)", "float(x)", "iter(x)"],
+    ndd.Batch: [*_COMMON, "len(x)", "iter(x)"],
+}
+
+
+def first_line(value: Any) -> str:
+    return escaped((inspect.getdoc(value) or "").split("\n\n")[0])
+
+
+def shown_signature(method: Any) -> str:
+    """The parameters of a method, without `self` and without types."""
+    found = inspect.signature(method).parameters.values()
+    plain = [p.replace(annotation=p.empty) for p in found if p.name != "self"]
+    return str(inspect.Signature(plain))
 
 
 # -- the other public names ----------------------------------------------------------------------

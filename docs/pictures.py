@@ -1,6 +1,8 @@
 """`python -m docs.pictures`: take the pictures in docs/images with headless Chromium.
 
 It needs the built pages (`make docs`), the Debian package chromium, and Pillow to compress them.
+`python -m docs.pictures WHEELS` makes only the contact sheet of the demo, from the photographs in
+the wheel of scikit-image in this folder (`.venv/photos` after `make demo`); it needs no browser.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 import ndd
-from ndd.tools.demo import augment, synthetic_photo
+from ndd.tools import demo
+from ndd.tools.photos import drawing, photographs, write_data_set
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -49,13 +53,18 @@ ndd.explain(x)""",
 
 
 def shot(url: str, target: Path, width: int, height: int) -> None:
-    """Save a page as a PNG file, with 256 colours if it would exceed MAX_BYTES otherwise."""
+    """Save a page as a PNG file."""
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "shot.png"
         options = [f"--user-data-dir={folder}/profile", f"--window-size={width},{height}"]
         command = [*CHROMIUM.split(), *options, f"--screenshot={raw}", url]
         subprocess.run(command, check=True, capture_output=True, timeout=90)
-        picture = Image.open(io.BytesIO(raw.read_bytes())).convert("RGB")
+        compressed(raw.read_bytes(), target)
+
+
+def compressed(png: bytes, target: Path) -> None:
+    """Save a PNG file, with 256 colours if it would exceed MAX_BYTES otherwise."""
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
     picture.save(target, optimize=True)
     if target.stat().st_size > MAX_BYTES:
         palette = picture.quantize(256)
@@ -90,7 +99,7 @@ def page(body: str, target: Path, width: int, height: int) -> None:
 
 def notebook() -> str:
     """HTML of two cells as Jupyter shows them: the input, and the result of `_repr_html_`."""
-    photos = [synthetic_photo(110 + 12 * i, 150, i) for i in range(4)]
+    photos = [drawing(110 + 12 * i, 150, i) for i in range(4)]
     namespace = {"ndd": ndd, "images": ndd.batch(photos, layout="HWC")}
     parts = []
     for number, source in enumerate(CELLS, 1):
@@ -102,11 +111,32 @@ def notebook() -> str:
     return f'<div class="cell">{"".join(parts)}</div>'
 
 
+def augment(images: ndd.Batch) -> tuple[ndd.Batch, ndd.Batch]:
+    """A chain that is one kernel: the images after colour and crop, and the normalised ones."""
+    x = ndd.color_twist(images, hue=ndd.batch([25.0, -30.0]), saturation=ndd.batch([1.4, 0.8]))
+    x = ndd.brightness_contrast(x, brightness=1.1, contrast=ndd.batch([1.2, 0.9]))
+    x = ndd.flip(x, horizontal=ndd.batch([1, 0]))
+    x = ndd.crop(x, crop=[224, 224], crop_pos_x=ndd.batch([0.2, 0.7]), crop_pos_y=0.4)
+    return x, ndd.crop_mirror_normalize(x, mean=demo.MEAN, std=demo.STD)
+
+
+def contact_sheet(wheels: str) -> None:
+    """The contact sheet of the demo."""
+    if not photographs(wheels):
+        sys.exit(f"{wheels}: no wheel of scikit-image")
+    ndd.random.set_seed(12)
+    with tempfile.TemporaryDirectory() as folder:
+        root, sheet = Path(folder) / "files", Path(folder) / "sheet.png"
+        write_data_set(root, demo.FILES, wheels)
+        demo.contact_sheet(root, sheet, cell=112)
+        compressed(sheet.read_bytes(), IMAGES / "demo.png")
+
+
 def chain() -> str:
-    """HTML of the demo: images before and after, and the plan."""
-    photos = ndd.batch([synthetic_photo(380, 480, i) for i in (0, 3)], layout="HWC")
+    """HTML of a chain: images before and after, and the plan."""
+    photos = ndd.batch([drawing(380, 480, i) for i in (0, 3)], layout="HWC")
     with ndd.EvalMode.deferred:
-        shown, result = augment(photos, seed=4)
+        shown, result = augment(photos)
         (group,) = ndd.explain(result).groups
     before, after = (image(x, 2) for x in (photos, shown))
     ops = " → ".join(dict.fromkeys(group.ops))
@@ -130,18 +160,37 @@ def excerpt(code: str) -> str:
     )
 
 
+def augmentations(target: Path) -> None:
+    """Save photos, and below what each kind of automatic augmentation makes of them."""
+    photos = ndd.batch([drawing(110, 150, i) for i in range(6)], layout="HWC")
+    module = ndd.auto_augment
+    rows = [
+        photos,
+        module.rand_augment(photos, 2, 15, rng=ndd.random.RNG(seed=3)),
+        module.trivial_augment(photos, rng=ndd.random.RNG(seed=2)),
+        module.auto_augment(photos, rng=ndd.random.RNG(seed=1)),
+    ]
+    samples = ndd.batch([np.asarray(t) for row in rows for t in row.tensors], layout="HWC")
+    picture = Image.fromarray(ndd.show(samples, columns=6, size=150).array)
+    picture.quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(target, optimize=True)
+
+
 def image(x: ndd.Batch, columns: int) -> str:
     png = base64.b64encode(ndd.show(x, columns=columns, size=190).png()).decode()
     return f'<img src="data:image/png;base64,{png}">'
 
 
 def main() -> None:
+    if len(sys.argv) == 2:
+        contact_sheet(sys.argv[1])
+        return
     start = ROOT / "site" / "index.html"
     if not start.exists():
         sys.exit("no built pages: run `make docs` first")
     IMAGES.mkdir(exist_ok=True)
     page(chain(), IMAGES / "chain.png", 1100, 490)
     page(notebook(), IMAGES / "notebook.png", 960, 700)
+    augmentations(IMAGES / "auto-augment.png")
     with served(ROOT / "site") as address:
         shot(address, IMAGES / "start-page.png", 1360, 800)
 

@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 
 from . import (
+    auto_augment,
     capture,
     checkpoint,
     decoders,
@@ -13,6 +14,7 @@ from . import (
     io,
     math,
     noise,
+    pytorch,
     random,
     readers,
     reductions,
@@ -68,6 +70,7 @@ from .ops.images.dump import dump_image
 from .ops.images.image_decoders import imread, peek_image_shape
 from .ops.images.jpeg_distortion import jpeg_compression_distortion
 from .ops.images.optical_flow import optical_flow
+from .ops.pointwise.choosing import where
 from .ops.pointwise.color import (
     brightness,
     brightness_contrast,
@@ -115,7 +118,7 @@ from .runtime.context import (
 from .runtime.device import Device, device
 from .tools.explain import explain
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Seldom used, imported on first use so that `import ndd` stays quick: name → module.
 _LAZY: dict[str, str] = {
@@ -159,6 +162,7 @@ __all__ = [
     "as_batch",
     "as_tensor",
     "audio_resample",
+    "auto_augment",
     "batch",
     "batch_permutation",
     "bb_flip",
@@ -242,6 +246,7 @@ __all__ = [
     "power_spectrum",
     "preemphasis_filter",
     "profile",
+    "pytorch",
     "random",
     "random_bbox_crop",
     "random_crop_generator",
@@ -284,6 +289,7 @@ __all__ = [
     "warmup",
     "warp_affine",
     "water",
+    "where",
     "zeros",
     "zeros_like",
 ]

@@ -18,6 +18,7 @@ from .ops.images.image_decoders import (
     numpy,
 )
 from .ops.images.inflate import inflate
+from .ops.video.video_decoder import video
 
 __all__ = [
     "audio",
@@ -30,4 +31,5 @@ __all__ = [
     "inflate",
     "numpy",
     "set_max_pixels",
+    "video",
 ]

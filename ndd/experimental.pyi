@@ -36,10 +36,10 @@ def median_blur(input: _ArrayLike, *, window_size: int | _Sequence[int] | _Array
 def median_blur(input: _TensorLike, *, window_size: int | _Sequence[int] | _Array | _Batch | None = (3, 3), batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Replace each pixel by the median of a window, channel by channel."""
 @_overload
-def peek_image_shape(input: _ArrayLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
+def peek_image_shape(input: _Array | bytes | bytearray | memoryview | list[int], *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: None = None, device: _DeviceLike | None = None) -> _Tensor:
     """Height, width and channels of encoded images, from their headers."""
 @_overload
-def peek_image_shape(input: _TensorLike, *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
+def peek_image_shape(input: _TensorLike | _Array | bytes | bytearray | memoryview | list[int] | _Sequence[bytes], *, adjust_orientation: _bool | None = True, dtype: _DTypeLike | None = _dt.int64, image_type: _ImageTypeLike | None = _dt.DALIImageType.RGB, isolate: _bool | None = None, batch_size: int | None = None, device: _DeviceLike | None = None) -> _Batch:
     """Height, width and channels of encoded images, from their headers."""
 from .readers import experimental_names as readers
 @_overload

@@ -20,6 +20,11 @@ def pytest_configure() -> None:
     """Every session starts with an empty kernel cache; workers of xdist inherit the variable."""
     global _own_cache
     os.environ.setdefault("NDD_COMPILE_AHEAD", "0")  # workers compile on all cores anyway
+    gc.set_threshold(
+        20_000, 20, 20
+    )  # compilers make many objects; 4 % of all time with 700, 10, 10
+    # Tests count compilations and look at fused kernels; tests/runtime/test_tiers.py enables tiers.
+    os.environ.setdefault("NDD_TIERS", "0")
     if "NDD_CACHE_DIR" not in os.environ:
         _own_cache = os.environ["NDD_CACHE_DIR"] = tempfile.mkdtemp(prefix="ndd-test-cache-")
 
@@ -101,8 +106,8 @@ def checked_graph() -> Iterator[None]:
         check.check_program(program)
         return plan_for(self, program, fuse)
 
-    def checked_make_plan(self, program, fuse, also=frozenset()):
-        plan = make_plan(self, program, fuse, also)
+    def checked_make_plan(self, program, fuse, *stored):
+        plan = make_plan(self, program, fuse, *stored)
         check.check_plan(program, plan)
         return plan
 

@@ -5,6 +5,7 @@ Every kind defines its own builders; this module only collects them.
 
 from __future__ import annotations
 
+from ..kinds.assemble import assemble
 from ..kinds.frames import frames, sequences
 from ..kinds.histogram import equalizing_tables, limited_tables
 from ..kinds.mapped import mapped
@@ -33,9 +34,9 @@ from ..kinds.view import (
 )
 
 __all__ = [
-    "Listed", "add_axes", "alias", "broadcast_to", "choose", "copy", "decode", "demosaic",
-    "drop_axes", "equalizing_tables", "flip", "frames", "host", "index_axes", "limited_tables",
-    "mapped", "merge", "neighbourhood", "part", "permute", "pointwise", "pool", "projection",
-    "ranking", "reduce", "relabel", "resample", "sequences", "sinc", "take", "transfer",
-    "transform", "view", "window",
+    "Listed", "add_axes", "alias", "assemble", "broadcast_to", "choose", "copy", "decode",
+    "demosaic", "drop_axes", "equalizing_tables", "flip", "frames", "host", "index_axes",
+    "limited_tables", "mapped", "merge", "neighbourhood", "part", "permute", "pointwise", "pool",
+    "projection", "ranking", "reduce", "relabel", "resample", "sequences", "sinc", "take",
+    "transfer", "transform", "view", "window",
 ]  # fmt: skip

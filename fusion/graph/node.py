@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...kernels.ir.dtypes import DType
+from .doubts import Doubts, inherited
 from .shapes import Shapes
 from .sites import Site
 from .storage import Storage
@@ -47,6 +48,7 @@ class Result:
     origin: Any = None  # the recorded call that produced the value, see ndd.loop
     export: Any = None  # a torch tensor of the value, made in advance for the caller
     sampling: Any = None  # see ndd.ops.resample.merging
+    scaling: Any = None  # see ndd.ops.resample.scaling
     token: tuple[bool, int] | None = None  # see fusion.plan.program.token
 
     def __init__(self, definition: Definition | None, storage: Storage | None) -> None:
@@ -65,8 +67,8 @@ class Node:
     """One value: its frozen metadata, and a `result` with everything that changes."""
 
     __slots__ = (
-        "__weakref__", "batch", "count", "device", "dtype", "layout", "op", "rank", "result",
-        "shapes", "source_info",
+        "__weakref__", "batch", "count", "device", "doubts", "dtype", "layout", "op", "rank",
+        "result", "shapes", "source_info",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +82,7 @@ class Node:
         device: Any = None,
         storage: Storage | None = None,
         source_info: Any = None,
+        doubts: Doubts | None = None,
     ) -> None:
         self.op: Final = op
         self.shapes: Final = shapes
@@ -90,6 +93,9 @@ class Node:
         self.batch: Final = batch
         self.device: Final = device  # the ordinal of a GPU, or None for host memory
         self.source_info: Final = source_info  # names of the files that the samples came from
+        if doubts is None:
+            doubts = () if definition is None else inherited(definition, shapes.count)
+        self.doubts: Final = doubts  # which samples may be bad
         self.result: Final = Result(definition, storage)
 
     @property
@@ -131,6 +137,7 @@ class Node:
         old = {
             "op": self.op, "shapes": self.shapes, "dtype": self.dtype, "layout": self.layout,
             "batch": self.batch, "device": self.device, "source_info": self.source_info,
+            "doubts": self.doubts,
         }  # fmt: skip
         result = self.result
         made = Node(definition=result.definition, storage=result.storage, **{**old, **facts})
@@ -156,9 +163,10 @@ def source(
     device: Any = None,
     op: str = "source",
     source_info: Any = None,
+    doubts: Doubts = (),
 ) -> Node:
     """A node that already has its value."""
-    return Node(op, None, shapes, dtype, layout, batch, device, storage, source_info)
+    return Node(op, None, shapes, dtype, layout, batch, device, storage, source_info, doubts)
 
 
 def static_channels(node: Node) -> tuple[int, int] | None:

@@ -187,3 +187,15 @@ def _checked_volumes(rows: Array, uniform: bool) -> tuple[Array, int]:
 def within(values: Array, highest: Array) -> Array:
     """Positions clamped to 0 … highest. np.clip takes three times as long for short arrays."""
     return np.minimum(np.maximum(values, 0), highest)
+
+
+def firsts(counts: Array) -> Array:
+    """Where runs of these lengths begin."""
+    begin: Array = np.cumsum(counts) - counts
+    return begin
+
+
+def numbered(counts: Array) -> Array:
+    """0, 1, 2 … up to each of the counts, one run after the other."""
+    found: Array = np.arange(counts.sum()) - np.repeat(firsts(counts), counts)
+    return found

@@ -162,6 +162,16 @@ class Kind:
         """Whether a region of the result can be computed alone (see fusion/run/regions.py)."""
         return False
 
+    def chosen(self, definition: Definition, i: int) -> Array | None:
+        """The sample of input `i` that each sample of the result comes from; None if it is the one
+        with the same number."""
+        return None
+
+    @property
+    def by_frame(self) -> bool:
+        """Whether single frames can be computed (see fusion/run/frame_pipeline.py)."""
+        return False
+
     # -- in a kernel ---------------------------------------------------------------------------
 
     def lower(self, lowering: Lowering, position: int, terms: Terms, guard: Expr | None) -> Work:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.node import Node
-from ..graph.shapes import Array, Shapes
+from ..graph.node import Definition, Node
+from ..graph.shapes import Array, Shapes, firsts, numbered
 from ..graph.storage import Storage
 from .base import make
 from .opaque import Opaque, renamed
@@ -25,6 +25,10 @@ class Frames(Opaque):
     @property
     def is_rename(self) -> bool:
         return True
+
+    def chosen(self, definition: Definition, i: int) -> Array:
+        counts = definition.inputs[0].shapes.rows[:, 0]
+        return np.repeat(np.arange(len(counts)), counts)
 
     def compute(self, node: Node, inputs: list[Node], gpu: Any) -> Storage:
         x = inputs[0]
@@ -52,9 +56,12 @@ class Sequences(Opaque):
     def is_rename(self) -> bool:
         return True
 
+    def chosen(self, definition: Definition, i: int) -> Array:
+        return firsts(definition.params)  # all frames of a sequence come from one sample
+
     def compute(self, node: Node, inputs: list[Node], gpu: Any) -> Storage:
         found = renamed(inputs[0])
-        found.addresses = found.addresses[_firsts(node.params)]
+        found.addresses = found.addresses[firsts(node.params)]
         return found
 
     def check(self, node: Node) -> None:
@@ -65,18 +72,6 @@ class Sequences(Opaque):
         assert runs is not None and np.array_equal(runs, node.params), f"{node} of {x}"
         assert np.array_equal(node.shapes.rows[:, 0], node.params), f"{node}: runs"
         assert (node.params > 0).all(), f"{node}: empty runs"
-
-
-def _firsts(counts: Array) -> Array:
-    """Where runs of these lengths begin."""
-    begin: Array = np.cumsum(counts) - counts
-    return begin
-
-
-def numbered(counts: Array) -> Array:
-    """0, 1, 2 … up to each of the counts, one run after the other."""
-    found: Array = np.arange(counts.sum()) - np.repeat(_firsts(counts), counts)
-    return found
 
 
 def frames(op: str, x: Node) -> Node:
@@ -90,6 +85,6 @@ def sequences(op: str, x: Node, counts: Array, batch: bool) -> Node:
     """The reverse: `counts` (all positive) consecutive samples form a sequence."""
     if not x.shapes.uniform:
         x = copy(op, x, shapes=Shapes(x.shapes.rows, counts))
-    rows = np.column_stack([counts, x.shapes.rows[_firsts(counts)]])
+    rows = np.column_stack([counts, x.shapes.rows[firsts(counts)]])
     layout = None if x.layout is None else f"F{x.layout}"
     return make(op, Sequences(x.rank + 1), (x,), Shapes(rows), layout, batch, counts)

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from ..plan.lowering import Lowering
 
 
+# If there are so many parts before it, the last one has a window of its own as a guard. Then no
+# part depends on the windows of others, and a CPU kernel that only moves elements copies a run of
+# pixels per part and row.
+MANY = 3
+
+
 @dataclass(frozen=True)
 class Merge(Kind):
     """Every input is a `View` with checked dimensions (`view.part`); the last is the fallback."""
@@ -40,8 +46,9 @@ class Merge(Kind):
             placed.append((window, value))
             rest = ~window if rest is None else rest & ~window
         # The parts tile the output, so a position in no other part lies in the last one.
-        kind = _part(lowering, last)
-        _, value = yield from kind.placed(lowering, last, terms, rest, check=False)
+        kind, is_one_of_many = _part(lowering, last), len(parts) >= MANY
+        outer = guard if is_one_of_many else rest
+        _, value = yield from kind.placed(lowering, last, terms, outer, check=is_one_of_many)
         for window, part_value in reversed(placed):
             value = ex.select(window, part_value, value)
         return value

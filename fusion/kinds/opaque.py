@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...kernels.ir.dtypes import DType
-from ..graph.node import Node
+from ..graph.node import Definition, Node
 from ..graph.shapes import Array, Shapes
 from ..graph.storage import Storage, contiguous
 from .base import Kind, Reads, make
@@ -59,6 +59,10 @@ class Choose(Opaque):
     def is_rename(self) -> bool:
         return True
 
+    def chosen(self, definition: Definition, i: int) -> Array:
+        indices: Array = definition.params
+        return indices
+
     def compute(self, node: Node, inputs: list[Node], gpu: Any) -> Storage:
         storage, indices = inputs[0].stored, node.params
         strides = None if storage.strides is None else storage.strides[indices]
@@ -72,6 +76,8 @@ class Choose(Opaque):
         assert len(node.params) == node.count, f"{node}: {len(node.params)} indices"
         inside = (node.params >= 0) & (node.params < node.inputs[0].count)
         assert inside.all(), f"{node}: no such sample of {node.inputs[0]}"
+        own = node.inputs[0].shapes.volumes[node.params]
+        assert (node.shapes.volumes <= own).all(), f"{node}: larger than {node.inputs[0]}"
 
 
 @dataclass(frozen=True)
@@ -115,11 +121,16 @@ class Decode(Opaque):
     decoding to a region of every image. `held(sample, shape, dtype)` decodes into memory of the
     decoder and returns the address, or None if it cannot. `native(encoded, shapes, dtype)` returns
     the input of the native loop (kernels/cpu/decode_loop), or None if the loop cannot be used.
+
+    If `can_decode_frames`, `params` has three more: `runs(samples, frames)` divides sorted frames
+    into runs [begin, end) that one thread should decode; `expect(sample, frames)` tells it which
+    frames follow; `decode_frame(sample, frame, out)` writes one.
     """
 
     function: Any
     dtype: DType
     can_decode_regions: bool
+    can_decode_frames: bool = False
 
     by_sample = True
     takes_long = True
@@ -127,6 +138,10 @@ class Decode(Opaque):
     @property
     def has_regions(self) -> bool:
         return self.can_decode_regions
+
+    @property
+    def by_frame(self) -> bool:
+        return self.can_decode_frames
 
     def infer(self, inputs: Sequence[Node]) -> DType:
         return self.dtype
@@ -145,9 +160,11 @@ def alias(op: str, x: Node, shapes: Shapes, dtype: DType, layout: str | None) ->
     return make(op, Alias(shapes.rank, dtype), (x,), shapes, layout, x.batch)
 
 
-def choose(op: str, x: Node, indices: Array, batch: bool) -> Node:
-    """A selection of samples of the same batch."""
-    shapes = Shapes(x.shapes.rows[indices])
+def choose(op: str, x: Node, indices: Array, batch: bool, shapes: Shapes | None = None) -> Node:
+    """A selection of samples of the same batch; if `shapes` are given, only the elements at the
+    beginning of each sample, under these shapes."""
+    if shapes is None:
+        shapes = Shapes(x.shapes.rows[indices])
     names = None if x.source_info is None else [x.source_info[i] for i in indices]
     kind = Choose(shapes.rank)
     return make(op, kind, (x,), shapes, x.layout, batch, indices, source_info=names)
@@ -169,8 +186,8 @@ def host(
 
 def decode(
     op: str, function: Callable[..., None], x: Node, shapes: Shapes, dtype: DType,
-    layout: str | None, params: Any, has_regions: bool = False,
+    layout: str | None, params: Any, has_regions: bool = False, has_frames: bool = False,
 ) -> Node:  # fmt: skip
     """A value that `function(params, sample, out)` writes sample by sample, on several threads."""
-    kind = Decode(shapes.rank, function, dtype, has_regions)
+    kind = Decode(shapes.rank, function, dtype, has_regions, has_frames)
     return make(op, kind, (x,), shapes, layout, x.batch, params, device=None)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..plan.lowering import Lowering
 
 ELSEWHERE = ("fetch", "bilinear")
+_FIRST: Term = (None, 0, ())  # the only position along a dimension of extent 1
 _bodies: Memo[tuple[Any, ...], Expr] = Memo("bodies of pointwise ops", 1 << 14)
 
 
@@ -33,6 +34,8 @@ class Pointwise(Kind):
     expr: Expr
     axes: tuple[tuple[int, ...], ...]  # output axis of every dimension of every input
     same: tuple[tuple[bool, ...], ...]  # dimensions that have exactly the output's extent
+    # Dimensions of extent 1 in every sample, repeated along the output: a kernel never moves there.
+    still: tuple[tuple[bool, ...], ...]
 
     may_store_on_the_way = True
 
@@ -98,6 +101,7 @@ class Pointwise(Kind):
         elsewhere = {axis % self.rank for axes in computed for axis in axes}
         for d, a in enumerate(self.axes[i]):
             mine, out = x.shapes.rows[:, d], node.shapes.rows[:, a]
+            assert not self.still[i][d] or (mine == 1).all(), f"{node}: axis {a} of {x}"
             if a in given:
                 fits = (mine > given[a]) | (node.shapes.volumes == 0)
             else:
@@ -136,7 +140,10 @@ class Pointwise(Kind):
         i, pins = e.attr
         pinned: dict[int, Term] = {axis % self.rank: (None, k, ()) for axis, k in pins}
         source = lowering.inputs[position][i]
-        own = tuple(pinned.get(a, terms[a]) for a in self.axes[i])
+        own = tuple(
+            pinned.get(a, _FIRST if still else terms[a])
+            for a, still in zip(self.axes[i], self.still[i], strict=True)
+        )
         return source, lowering.broadcast(source, own, self.same[i]), guard
 
     def _computed(
@@ -193,7 +200,8 @@ def pointwise(
     axes = tuple(axes)
     dtypes = tuple([n.dtype for n in inputs])
     same = tuple([_same(n.shapes, shapes, a) for n, a in zip(inputs, axes, strict=True)])
-    kind = interned(Pointwise, shapes.rank, _expression(body, dtypes, key), axes, same)
+    still = tuple([_still(n.shapes, s) for n, s in zip(inputs, same, strict=True)])
+    kind = interned(Pointwise, shapes.rank, _expression(body, dtypes, key), axes, same, still)
     if batch is None:
         batch = True in [n.batch for n in inputs]
     return made_of(kind, op, inputs, shapes, layout, batch)
@@ -217,6 +225,17 @@ def _same(mine: Shapes, out: Shapes, axes: tuple[int, ...]) -> tuple[bool, ...]:
         return tuple([n == wanted[1 + a] for n, a in zip(known[1:], axes, strict=True)])
     equal = mine.rows == out.rows[:, list(axes)]
     return tuple(equal.all(axis=0).tolist())
+
+
+def _still(mine: Shapes, same: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Which of an operand's dimensions are repeated in every sample."""
+    if all(same):
+        return (False,) * len(same)
+    known = mine.facts
+    if known:
+        return tuple([n == 1 and not s for n, s in zip(known[1:], same, strict=True)])
+    ones = (mine.rows == 1).all(axis=0).tolist()
+    return tuple([one and not s for one, s in zip(ones, same, strict=True)])
 
 
 def broadcast_to(op: str, x: Node, shapes: Shapes, layout: str | None, batch: bool) -> Node:

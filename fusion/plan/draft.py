@@ -15,10 +15,17 @@ Keep = dict[int, str]
 class Draft:
     """A program, and the decisions of the passes so far."""
 
-    def __init__(self, program: Program, fuse: bool, also: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        program: Program,
+        fuse: bool,
+        also: frozenset[int] = frozenset(),
+        apart: frozenset[int] = frozenset(),
+    ) -> None:
         self.program = program
         self.fuse = fuse
         self.also = also  # values that were read after an earlier run of this program
+        self.apart = apart  # values whose ops run one by one for now (fusion/run/tiers.py)
         self.outputs = tuple(sorted({*program.outputs, *also}))
         self.keep: Keep = {}  # positions of stored values, with the reason for each
         self.groups: dict[int, Lowering] = {}  # kernels, by the position of their root

@@ -57,6 +57,8 @@ def store_on_the_way(draft: Draft) -> None:
         first = min(readers[p], default=None)
         if first in draft.groups and kind is not None and kind.may_store_on_the_way:
             assert first is not None
+            if p in draft.apart and draft.node(p).op != draft.node(first).op:
+                continue
             _absorb(draft, p, first, readers)
 
 

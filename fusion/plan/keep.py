@@ -36,6 +36,16 @@ def keep_everything_unfused(draft: Draft) -> None:
                 draft.keep.setdefault(p, "NDD_FUSION=0")
 
 
+def keep_apart(draft: Draft) -> None:
+    """Store the results of ops whose fused kernel is not compiled yet, where one op uses the result
+    of another. So they run on the kernels of single ops."""
+    users = draft.program.consumers() if draft.apart else []
+    for p in draft.apart:
+        op, kind = draft.node(p).op, draft.kind(p)
+        if kind is not None and not kind.is_part and any(draft.node(u).op != op for u in users[p]):
+            draft.keep.setdefault(p, "the kernel that fuses it is not compiled yet")
+
+
 def keep_what_was_read_before(draft: Draft) -> None:
     for p in draft.also:
         draft.keep.setdefault(p, "it was read in an earlier run of this program")

@@ -141,6 +141,32 @@ class Lowering:
         """All requests in this kernel for the value of a node, computed or loaded."""
         return [r for r in (*self._memo, *self._loads) if r[0] == position]
 
+    # -- for the pass `store_repeated` ---------------------------------------------------------
+
+    def computed(self) -> list[tuple[int, Expr]]:
+        """All values that the kernel computes: positions in the program, and expressions."""
+        return [(position, value) for (position, _, _), value in self._memo.items()]
+
+    def values(self) -> list[Expr]:
+        """What the kernel stores."""
+        return [value for _, value in self.stores.values()]
+
+    def loops(self) -> list[int]:
+        """The output axes that become loops, outermost first."""
+        return [a for a, n in enumerate(self._extents(self.nodes[self.root])) if n is None]
+
+    def own_axes(self, e: Expr) -> frozenset[int]:
+        """The axes that a leaf follows by itself; a core may follow any of them."""
+        if e.op in ("load", "fetch", "bilinear"):
+            return frozenset(
+                a for a, _, _ in self.loads[e.attr][1] if a is not None and a < self.rank
+            )
+        if e.op == "index":
+            return frozenset(a for a, _, _ in [list(self._indices)[e.attr]] if a is not None)
+        if e.op == "window":
+            return frozenset(list(self._windows)[e.attr].axes)
+        return frozenset(range(self.rank)) if e.op == "core" else frozenset()
+
     # -- for kinds -----------------------------------------------------------------------------
 
     def broadcast(self, position: int, terms: Terms, same: tuple[bool, ...] = ()) -> Terms:
@@ -154,6 +180,9 @@ class Lowering:
 
     def index(self, term: Term) -> Expr:
         """A position as an int32 expression."""
+        axis, k, path = term
+        if axis is None and not path:
+            return ex.const(k, dt.int32)
         slot = self._indices.setdefault(term, len(self._indices))
         return Expr("index", dt.int32, (), slot)
 

@@ -9,6 +9,7 @@ from .groups import lower_groups, make_steps, spell_out_bilinear, store_on_the_w
 from .keep import (
     keep_across_batches,
     keep_all_but_one_core,
+    keep_apart,
     keep_around_opaque,
     keep_channels_apart,
     keep_everything_unfused,
@@ -23,12 +24,14 @@ from .keep import (
     keep_tables,
     keep_what_was_read_before,
 )
+from .repeats import store_repeated
 from .schedule import allot_scratch, cut_segments, find_regions, mark_flat_segments
 
 PASSES: tuple[Callable[[Draft], None], ...] = (
     # decide which values are stored
     keep_sources,
     keep_everything_unfused,
+    keep_apart,
     keep_what_was_read_before,
     keep_outputs,
     keep_around_opaque,
@@ -45,6 +48,7 @@ PASSES: tuple[Callable[[Draft], None], ...] = (
     keep_around_opaque,  # again, because the passes before may have decided to store views
     # form the kernels that compute them
     lower_groups,
+    store_repeated,
     store_on_the_way,
     spell_out_bilinear,
     make_steps,

@@ -14,11 +14,13 @@ from .steps import Plan
 class Record:
     """All plans of one program shape, and which of its promises were read after it ran."""
 
-    __slots__ = ("plans", "read", "runs")
+    __slots__ = ("plans", "read", "runs", "stepwise")
 
     def __init__(self) -> None:
         self.read: frozenset[int] = frozenset()
         self.plans: dict[frozenset[int], Plan] = {}
+        # Plans that run some values op by op, by what is stored and by these values (`Draft`).
+        self.stepwise: dict[tuple[frozenset[int], frozenset[int]], Plan] = {}
         self.runs = 0
 
     def mark_read(self, position: int) -> None:
@@ -60,10 +62,16 @@ class Planner:
             return None
         return record.plans.get(record.read.intersection(program.promises))
 
-    def make_plan(self, program: Program, fuse: bool, also: frozenset[int] = frozenset()) -> Plan:
+    def make_plan(
+        self,
+        program: Program,
+        fuse: bool,
+        also: frozenset[int] = frozenset(),
+        apart: frozenset[int] = frozenset(),
+    ) -> Plan:
         """Run all passes."""
         self.count += 1
-        draft = Draft(program, fuse, also)
+        draft = Draft(program, fuse, also, apart)
         for apply in PASSES:
             apply(draft)
         return draft.plan()

@@ -22,6 +22,7 @@ class Report(NamedTuple):
     inputs: list[tuple[int, ...]]
     promises: tuple[int, ...]
     made: Mapping[int, Shapes] = {}  # shapes of values of which only a region is decoded
+    tier: str = ""  # `Plan.tier` when it ran
 
     def of(self, nodes: list[Node]) -> Report:
         """The same report for other nodes."""
@@ -48,7 +49,7 @@ class Program:
     def report(self, plan: Any, regions: Mapping[int, Any]) -> Report:
         """The facts that explain() needs, without keeping the nodes alive."""
         made = {p: region.shapes(self.nodes[p]) for p, region in regions.items()}
-        return Report(plan, facts_of(self.nodes), self.inputs, self.promises, made)
+        return Report(plan, facts_of(self.nodes), self.inputs, self.promises, made, plan.tier)
 
     def consumers(self) -> list[list[int]]:
         users: list[list[int]] = [[] for _ in self.nodes]

@@ -101,3 +101,5 @@ class Plan:
     segments: list[Segment]
     regional: list[Regional]
     was_extended: bool = False  # later programs used its results
+    tier: str = ""  # which kernels it uses and why, if that was decided (fusion/run/tiers.py)
+    is_final: bool = False  # no better plan for the program will come

@@ -113,6 +113,11 @@ class Run:
         inputs = [self._in_memory(i, kind.picks_samples) for i in step.reads]
         device = next((n.device for n in (node, *inputs) if n.device is not None), None)
         gpu = None if device is None else self.gpu(device)
+        for k, (n, p) in enumerate(zip(inputs, step.reads, strict=True)):
+            if gpu is not None and n.device not in (None, device):
+                # Only a GPU's own kernels read strided memory, and each GPU has its own stream.
+                inputs[k] = self._in_memory(p, packed=True)
+                gpu.wait_for(self.gpu(n.device))
         try:
             self.values[step.root] = kind.compute(node, inputs, gpu)
         except Exception as error:

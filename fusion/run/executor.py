@@ -25,6 +25,7 @@ from ..plan.steps import KernelStep, Plan
 from .binder import Tables
 from .execution import Run
 from .flat import run_flat
+from .tiers import TIERS
 
 # The background thread looks for work this often, and flushes if nothing was added since its last
 # look. Op calls follow each other within 10-20 µs, so a burst of calls becomes one program; a
@@ -192,7 +193,9 @@ class Executor:
             return
         roots, picked = unpicked(roots)
         if trace.active:
-            planned = trace.during(trace.begin("plan", roots[0].op), program_and_plan, roots)
+            about: dict[str, Any] = {}
+            stage = trace.begin("plan", roots[0].op, about=about)
+            planned = trace.during(stage, program_and_plan, roots, about)
         else:
             planned = program_and_plan(roots)
         program, plan, record = planned
@@ -275,13 +278,18 @@ def _picks(node: Node) -> bool:
     return node.kind is not None and node.kind.picks_samples
 
 
-def program_and_plan(roots: list[Node]) -> tuple[Program, Plan, Record]:
-    """The program that computes these values, and its plan."""
+def program_and_plan(
+    roots: list[Node], about: dict[str, Any] | None = None
+) -> tuple[Program, Plan, Record]:
+    """The program that computes these values, and its plan; notes its tier in `about`."""
     program = collect(roots)
     again = read_again(program)
     if again:
         program = collect([*roots, *again])
-    return (program, *PLANNER.plan_for(program, fusion_enabled()))
+    plan, record = TIERS.plan_for(program, fusion_enabled())
+    if about is not None and plan.tier:
+        about["tier"] = plan.tier
+    return program, plan, record
 
 
 # A pending value is cheap if it and everything it needs have at most this many elements: computing

@@ -24,6 +24,7 @@ from ..graph.storage import Storage, address_of, allocate, array_at, as_array
 from ..plan.steps import DecodeStep, KernelStep, Segment, Step
 from .binder import Binder
 from .flat import PARALLEL_MIN_BYTES
+from .frame_pipeline import FramePipeline, split_frames
 from .regions import Region
 from .uniform import arrangement_key, remember, run_again
 from .watch import watched
@@ -62,8 +63,11 @@ def run_segment(
             step.kernel, step.scratch = cpu_runtime.get_kernel(step.spec), Scratch(step.spec)
         by_count.setdefault(nodes[step.root].count, []).append(step)
     for count, steps in by_count.items():
+        videos, steps = split_frames(steps, segment.slots, nodes, regions, binder)
         pipeline = Pipeline(steps, segment.slots, nodes, values, regions, binder, pool)
         pipeline.run(count)
+        for work in videos:
+            FramePipeline(work, segment.slots, nodes, values, binder, pool).run()
         if key is not None and pipeline.on_one_thread:
             templates = [binder.template_of(s) for s in pipeline.kernels]
             remember(key, templates, count, pipeline.at_once)
@@ -103,6 +107,8 @@ class Pipeline:
         self.at_once = 1  # samples that went through all kernels together
 
     def run(self, count: int) -> None:
+        if not self.steps:
+            return
         self._place()
         bound = [self.binder.bound(s) for s in self.kernels]
         tables = [table for table, _ in bound]

@@ -33,6 +33,7 @@ F = TypeVar("F", bound=Callable[[], Any])
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _renewals: list[Callable[[], Any]] = []
+_preparations: list[Callable[[], Any]] = []
 _foreign: list[Lock] = []  # locks that the forking thread takes before the fork
 _taken: list[Lock] = []  # those that it has taken
 
@@ -64,7 +65,15 @@ def in_child(function: F) -> F:
     return function
 
 
+def before_fork(function: F) -> F:
+    """Call a short function in the parent, before every fork."""
+    _preparations.append(function)
+    return function
+
+
 def _before() -> None:
+    for prepare in _preparations:
+        prepare()
     # Hooks run in reverse order. The one of `logging` takes a lock that an import may need, so it
     # must come after this one, which waits for imports: that is why we import `logging` first.
     end = time.monotonic() + FORK_WAIT_SECONDS

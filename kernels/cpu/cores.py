@@ -158,19 +158,43 @@ class Scratch:
         self.width = len(columns_of(spec))  # columns of the kernel's table
         # Each thread writes the address of its scratch memory into this column. None: not needed.
         self.column = self._first if self._areas else None
+        # What the last layout was made from (columns, their bytes), and that layout.
+        self._last: tuple[list[int], bytes, tuple[Array, int]] | None = None
 
     def divide(self, table: Array) -> int:
-        """Fill in where the areas begin, and return how many bytes the largest sample needs."""
+        """Fill in where the areas begin, and return how many bytes the largest sample needs.
+
+        Batches in a loop often have the same sizes, so the last layout is kept.
+        """
         if not self._areas:
             return 0
-        place = self._spec.columns
-        sizes = _area_bytes(self._spec, lambda c: table[:, place[c]])
+        last = self._last
+        if last is not None and table[:, last[0]].tobytes() == last[1]:
+            begins, nbytes = last[2]
+        else:
+            begins, nbytes = self._layout(table)
+        first = self._first + 1
+        table[:, first : first + begins.shape[1]] = begins
+        return nbytes
+
+    def _layout(self, table: Array) -> tuple[Array, int]:
+        """Where the areas of each sample begin, and how many bytes the largest sample needs."""
+        used: dict[int, None] = {}
+
+        def column(c: Column) -> Array:
+            used[self._spec.columns[c]] = None
+            numbers: Array = table[:, self._spec.columns[c]]
+            return numbers
+
+        sizes = _area_bytes(self._spec, column)
         spare = SPARE_BYTES + AREA_ALIGNMENT - 1
         ends = ((np.array(sizes) + spare) // AREA_ALIGNMENT * AREA_ALIGNMENT).cumsum(axis=0)
-        first = self._first + 1
-        table[:, first] = 0
-        table[:, first + 1 : first + len(ends)] = ends[:-1].T
-        return int(ends[-1].max(initial=0))
+        begins = np.zeros((len(table), len(ends)), np.int64)
+        begins[:, 1:] = ends[:-1].T
+        found = begins, int(ends[-1].max(initial=0))
+        columns = list(used)
+        self._last = columns, table[:, columns].tobytes(), found
+        return found
 
 
 def indented(lines: Iterable[str], by: int = 1) -> Iterator[str]:

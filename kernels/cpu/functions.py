@@ -26,6 +26,16 @@ def register(stem: str, source: str) -> str:
     return name
 
 
+def used_by(source: str) -> dict[str, str]:
+    """The functions that a generated kernel calls, with their sources."""
+    return {name: text for name, text in _sources.items() if name in source}
+
+
+def add(sources: dict[str, str]) -> None:
+    """Register the functions of a kernel that another process generated."""
+    _sources.update(sources)
+
+
 def __getattr__(name: str) -> Any:
     """Compile a registered function when a generated kernel imports it."""
     if name not in _sources:

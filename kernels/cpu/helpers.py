@@ -7,7 +7,6 @@ helper has its own object file, and the linker finds it by name.
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -25,7 +24,6 @@ compiling = forks.foreign_lock()
 # an entry stays for the life of the process. There are a few dozen.
 _loaded: dict[str, tuple[Any, int]] = {}
 compile_count = 0  # how many helpers this process compiled; tests assert on it
-_nowhere = ctypes.c_int64()
 _IMPORT = re.compile(r"^from ndd\.kernels\.cpu\.helpers import (.+)$", re.MULTILINE)
 
 
@@ -56,19 +54,6 @@ def ensure(
             engine, address = link(*kept)
             llvm.add_symbol(_symbol(name), address)
             _loaded[name] = engine, address
-
-
-def promise(names: Iterable[str]) -> None:
-    """Register placeholder addresses, so that Numba can compile a kernel before its helpers.
-
-    Numba links its own copy of the kernel, which nobody runs, and needs addresses for that.
-    """
-    with compiling:
-        import llvmlite.binding as llvm
-
-        for name in names:
-            if name not in _loaded:
-                llvm.add_symbol(_symbol(name), ctypes.addressof(_nowhere))
 
 
 @memoized(64)

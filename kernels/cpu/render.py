@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +21,7 @@ from . import functions as cpu_functions
 from .byte_rows import Lookup, lookups_of, row_call
 from .cores import columns_of
 from .lines import LINES, TILE_COLUMNS, TILE_ROWS, LineWriter, ask_for_output
+from .moved_rows import guards_of, is_moved, move_call, tests_of
 
 # With fewer elements a kernel computes each of them: filling 256 entries would not pay off.
 # bench/tabulate.py, time of lookup / time of computation, for costs of 25 to 109: 1.3 to 2 with 128
@@ -132,9 +133,9 @@ class Writer(Lines):
         super().__init__()
         self.spec = spec
         points = [(p, spec.at_point(p)) for p in spec.static_points]
-        self.stores: Stores = [
-            (p, k, without_detours(v)) for p, values in points for k, v in enumerate(values)
-        ]
+        places = [(p, k, v) for p, values in points for k, v in enumerate(values)]
+        values = without_detours(v for _, _, v in places)
+        self.stores: Stores = [(p, k, v) for (p, k, _), v in zip(places, values, strict=True)]
         self.depths: dict[Expr, int] = {}
         self.imports: set[str] = set()  # from native.catalogue
         self.helpers: set[str] = set()  # from helpers
@@ -151,6 +152,8 @@ class Writer(Lines):
         self.columns = columns_of(spec)
         self.core = spec.core.cpu_renderer()(self) if spec.core else None
         values = [value for _, _, value in self.stores]
+        # Whether the kernel only moves elements, so that rows may be written piece by piece.
+        self.only_moves = not self.tiled and self.core is None and is_moved(self)
         # If all results are entries of narrow tables, there is nothing to vectorise, but LLVM would
         # collect them byte by byte in vectors (three channels of 400×500: 229 µs instead of 169).
         # It does not if the table might overlap the output.
@@ -242,7 +245,15 @@ class Writer(Lines):
         # Only windows of stored values count: `_assume` does not rewrite hoisted expressions.
         inner = walk([value for _, _, value in stores])
         windows = [e for e in inner if e.op == "window"] if self._may_split(inner) else []
+        if self.only_moves:
+            windows = tests_of(self, [value for _, _, value in stores])
         settled = next((w for w in windows if self.depths[w] == depth), None)
+        guards = guards_of([value for _, _, value in stores]) if self.only_moves else []
+        needed = next((w for w in guards if self.depths[w] == depth), None)
+        if settled is None and needed is not None:
+            yield f"if {self.names[needed]}:"
+            yield from _indent(self._nest(depth, _assume(stores, needed, True), done), 1)
+            return
         if settled is not None:
             yield f"if {self.names[settled]}:"
             yield from _indent(self._nest(depth, _assume(stores, settled, True), done), 1)
@@ -297,11 +308,11 @@ class Writer(Lines):
                 if call is not None:
                     return [call]
             begin, end = ("tile", "tile_end") if self.tiled else ("0", f"n_{axis}")
+            if self.only_moves and len(windows) > MAX_SPLIT_WINDOWS:
+                return list(self._paint(axis, stores, done, begin, end))
             if windows:
                 return list(self._split(axis, stores, windows[0], done, begin, end))
-            body = self._nest(len(self.spec.loop_axes), stores, done)
-            columns = f"{begin}, {end}" if self.tiled else end
-            return [f"for o_{axis} in range({columns}):", *_indent(body, 1)]
+            return list(self._run(axis, stores, done, begin, end))
 
         slots = sorted({self.operand(e.attr[0])[0] for e in order if e.op == "load"})
         mirrored: dict[int, int] = {}
@@ -330,6 +341,20 @@ class Writer(Lines):
 
         Inside, no test is left and loads are contiguous; outside, the value is usually constant.
         """
+        low, high = yield from self._clipped(axis, window, begin, end)
+        parts = [(begin, low, False), (low, high, True), (high, end, False)]
+        for first, last, inside in parts:
+            assumed = _assume(stores, window, inside)
+            left = [e for e in self._analyse(assumed) if e.op == "window"]
+            if left:
+                yield from self._split(axis, assumed, left[0], done, first, last)
+            else:
+                yield from self._run(axis, assumed, done, first, last)
+
+    def _clipped(
+        self, axis: int, window: Expr, begin: str, end: str
+    ) -> Generator[str, None, tuple[str, str]]:
+        """Lines that find the part of a row inside of a window; returns the names of its ends."""
         slot, pinned = window.attr
         name = self.fresh("w")
         yield f"from_{name} = max(min(lo_{slot}_{axis}, {end}), {begin})"
@@ -338,16 +363,37 @@ class Writer(Lines):
         if others:
             yield f"if not ({others}):"
             yield f"    to_{name} = from_{name}"
-        parts = [(begin, f"from_{name}", False), (f"from_{name}", f"to_{name}", True),
-                 (f"to_{name}", end, False)]  # fmt: skip
-        for first, last, inside in parts:
-            assumed = _assume(stores, window, inside)
-            left = [e for e in self._analyse(assumed) if e.op == "window"]
-            if left:
-                yield from self._split(axis, assumed, left[0], done, first, last)
-            else:
-                yield f"for o_{axis} in range({first}, {last}):"
-                yield from _indent(self._nest(len(self.spec.loop_axes), assumed, done), 1)
+        return f"from_{name}", f"to_{name}"
+
+    def _paint(
+        self, axis: int, stores: Stores, done: set[Expr], begin: str, end: str
+    ) -> Iterable[str]:
+        """Write a row of a kernel that only moves elements: first what is outside of a window, all
+        along the row, then what is inside over it."""
+        window = next((v.args[0] for _, _, v in stores if v.op == "select"), None)
+        if window is not None:
+            outside = [(p, k, v.args[2] if v.op == "select" else v) for p, k, v in stores]
+            yield from self._paint(axis, outside, done, begin, end)
+        else:
+            window = next(iter(guards_of([v for _, _, v in stores])), None)
+        if window is None:
+            yield from self._run(axis, stores, done, begin, end)
+            return
+        first, last = yield from self._clipped(axis, window, begin, end)
+        yield from self._paint(axis, _assume(stores, window, True), done, first, last)
+
+    def _run(
+        self, axis: int, stores: Stores, done: set[Expr], begin: str, end: str
+    ) -> Iterable[str]:
+        """The innermost loop, or a call that moves whole pixels."""
+        self._analyse(stores)
+        call = move_call(self, axis, stores, begin, end) if self.only_moves else None
+        if call is not None:
+            yield from call
+            return
+        columns = end if begin == "0" else f"{begin}, {end}"
+        yield f"for o_{axis} in range({columns}):"
+        yield from _indent(self._nest(len(self.spec.loop_axes), stores, done), 1)
 
     def _at_depth(self, depth: int) -> Iterable[str]:
         for e in self.order:

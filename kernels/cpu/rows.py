@@ -130,7 +130,7 @@ class Rows:
                 return Expr("core", e.dtype, (), lane if kind == "axis" else number)
             return fold(e, memo)
 
-        return without_detours(rewrite(self.core.value, leaf, memo))
+        return without_detours([rewrite(self.core.value, leaf, memo)])[0]
 
     def _constants(self) -> dict[Expr, None]:
         """The parts of the values that no position changes, in order."""

@@ -21,6 +21,7 @@ from ..common.disk_cache import (
     cache_dir,
     cached_object,
     digest,
+    is_usable,
     package_version,
     write_atomically,
 )
@@ -126,23 +127,48 @@ def _made(spec: KernelSpec, name: str) -> CpuKernel:
 def _make(spec: KernelSpec, name: str) -> CpuKernel:
     """Compile a kernel, or load it from disk."""
     source = cpu.render(spec, name)
-    folder = cache_dir() / "cpu"
-    source_path = folder / f"{name}.py"
-    object_path = folder / f"{name}.{machine()}.o"
     if "codegen" in os.environ.get("NDD_DEBUG", ""):
         print(source)
-    helpers = cpu_helpers.names_in(source)
+    engine, address = link(*stored(name, source))
+    return CpuKernel(name, _source_path(name), engine, address)
+
+
+def stored(name: str, source: str) -> tuple[str, bytes]:
+    """Symbol and code of a kernel: from disk, or compiled now. Its helpers are loaded, too."""
 
     def compiled() -> tuple[str, bytes]:
-        write_atomically(source_path, source.encode())
-        cpu_helpers.promise(helpers)
-        return _compile(source, name, source_path)
+        write_atomically(_source_path(name), source.encode())
+        return _compile(source, name, _source_path(name))
 
-    kept = cached_object(object_path, source, compiled)
+    kept = cached_object(_object_path(name), source, compiled)
     # Last, because another process may be compiling the helpers meanwhile (compile_ahead.py).
-    cpu_helpers.ensure(helpers, machine(), link)
-    engine, address = link(*kept)
-    return CpuKernel(name, source_path, engine, address)
+    cpu_helpers.ensure(cpu_helpers.names_in(source), machine(), link)
+    return kept
+
+
+def is_compiled(spec: KernelSpec) -> bool:
+    """Whether a kernel is in memory or on disk, so that `get_kernel` need not compile it."""
+    if _kernels.get(spec) is not None:
+        return True
+    path = _object_path(kernel_file(spec, False))
+    return path.exists() and is_usable(path.parent)
+
+
+def note_wish(name: str) -> bool:
+    """Leave a mark that a kernel is wanted, for later processes. Returns whether there was one."""
+    path = cache_dir() / "cpu" / f"{name}.wish"
+    if path.exists():
+        return is_usable(path.parent)
+    write_atomically(path, b"")
+    return False
+
+
+def _source_path(name: str) -> Path:
+    return cache_dir() / "cpu" / f"{name}.py"
+
+
+def _object_path(name: str) -> Path:
+    return cache_dir() / "cpu" / f"{name}.{machine()}.o"
 
 
 @cache

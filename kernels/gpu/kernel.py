@@ -129,8 +129,9 @@ class GpuKernel:
         signature = {**types, "tiles_per_row": "i32", **dict.fromkeys(names, "constexpr")}
         constants = dict(zip(names, (block, *variant)))
         source = ASTSource(self.jit, signature, constants)
-        # No fusion: contraction to fma would change the last bits of results.
-        options = {"num_warps": num_warps, "enable_fp_fusion": False}
+        # No fusion: contraction to fma would change the last bits of results. No flushing either:
+        # by default, compiled `floor` and `ceil` turn denormals into zeros (cvt.rmi.ftz).
+        options = {"num_warps": num_warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
         if self.spec.core is not None:
             options |= self.spec.core.gpu_renderer().options(self.spec)
         name = f"{self.name}.{digest(repr((variant, target, block, options)))}"

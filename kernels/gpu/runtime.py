@@ -53,13 +53,18 @@ class GpuDevice(Protocol):
 class GpuRuntime:
     """Memory, copies and launches of one GPU on one stream."""
 
-    def __init__(self, device_id: int, stream: Stream) -> None:
+    def __init__(self, device_id: int, stream: Stream, allocator: Any = None) -> None:
         self.device_id = device_id
         self.stream = stream
         self._constants: dict[int, tuple[Array, Memory]] = {}
         self._device: GpuDevice = (
-            SimulatedGpu(stream) if stream.is_simulated else CudaGpu(device_id, stream)
+            SimulatedGpu(stream) if stream.is_simulated else CudaGpu(device_id, stream, allocator)
         )
+
+    def wait_for(self, other: GpuRuntime) -> None:
+        """Let later work of this stream run after the work that `other` has submitted so far."""
+        if other is not self:
+            self.stream.wait_event(other.stream.record_event())
 
     def get_kernel(self, spec: KernelSpec) -> GpuKernel:
         """The kernel of a spec; raises an error if Triton is not installed."""

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from ndd.kernels.common import background, forks
 from ndd.kernels.common.background import Bell
+from ndd.kernels.gpu import driver
 from ndd.kernels.gpu import env as gpu_env
 
 __all__ = ["CREATE_NEW", "Event", "Stream", "stream"]
@@ -201,13 +202,15 @@ class Stream:
         self._device_id = _checked_device_id(source_id)
         self._source: Any = stream
         self._queue: _Queue | None = None
+        self._native: Any = None  # cuda.core's object
         if gpu_env.simulating():
             self._handle = next(_new_handles) if handle is None else handle
             self._queue = _simulated_queue(self._handle, self._device_id)
         elif handle is None:
-            self._source = gpu_env.cuda().new_stream(self._device_id)
-            self._handle = gpu_env.cuda().handle_of(self._source)
+            self._native = driver.new_stream(self._device_id)
+            self._handle = int(self._native.handle)
         else:
+            self._native = driver.wrap_stream(handle)
             self._handle = handle
 
     @property
@@ -230,7 +233,8 @@ class Stream:
         if self._queue is not None:
             self._queue.mark().wait()
         else:
-            self._native().synchronize()
+            with driver.OnDevice(self._device_id):  # a default stream is that of the current GPU
+                self._native.sync()
 
     def submit(self, fn: Callable[[], None]) -> None:
         """Run `fn` in stream order.
@@ -253,9 +257,6 @@ class Stream:
         """Make later work of this stream wait for `event`, without blocking the caller."""
         event.wait(self)
 
-    def _native(self) -> Any:
-        return gpu_env.cuda().wrap_stream(self._handle, self._device_id)
-
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self._handle
 
@@ -277,19 +278,23 @@ class Event:
     As in CUDA, an event that was never recorded counts as passed, and a second `record` moves it.
     """
 
-    __slots__ = ("_mark", "_native")
+    __slots__ = ("_device_id", "_mark", "_native")
 
     def __init__(self) -> None:
         self._mark: _Mark | None = None
         self._native: Any = None
+        self._device_id: int | None = None
 
     def record(self, stream: Stream) -> None:
         """Mark the work scheduled on `stream` so far."""
         if stream._queue is not None:
             self._mark = stream._queue.mark()
         else:
-            self._native = self._native or gpu_env.cuda().new_event()
-            self._native.record(stream._native())
+            # An event belongs to the GPU on which it was made, and only its streams may record it.
+            with driver.OnDevice(stream.device_id):
+                if self._device_id != stream.device_id:
+                    self._native, self._device_id = None, stream.device_id
+                self._native = stream._native.record(self._native)
 
     def wait(self, stream: Stream | None = None) -> None:
         """Make later work of `stream` wait for this event; without a stream, block the caller."""
@@ -298,20 +303,21 @@ class Event:
         elif self._mark is not None:
             stream.submit(self._mark.wait)
         elif self._native is not None:
-            stream._native().wait_event(self._native)
+            with driver.OnDevice(stream.device_id):
+                stream._native.wait(self._native)
 
     def synchronize(self) -> None:
         """Block until the event has passed, and raise the error of the work before it."""
         if self._mark is not None:
             self._mark.wait()
         elif self._native is not None:
-            self._native.synchronize()
+            self._native.sync()
 
     def query(self) -> bool:
         """Whether the event has passed, without waiting."""
         if self._mark is not None:
             return self._mark.is_passed
-        return self._native is None or gpu_env.cuda().is_done(self._native)
+        return self._native is None or bool(self._native.is_done)
 
 
 def stream(*, stream: Any = CREATE_NEW, device_id: int | None = None) -> Stream | None:

@@ -544,7 +544,15 @@ def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None], memo: dict[Expr, Ex
 
     `memo` maps old expressions to new ones; `leaf` finds its arguments there.
     """
-    for e in walk([root]):
+    stack = [root]
+    while stack:
+        e = stack[-1]
+        # Not `walk`: it would go through everything again that other roots have in common.
+        pending = [] if e in memo else [a for a in e.args if a not in memo]
+        if pending:
+            stack += reversed(pending)
+            continue
+        stack.pop()
         if e in memo:
             continue
         new = leaf(e)
@@ -563,8 +571,11 @@ _COSTLY = {"div": 4, "sqrt": 5, "fmod": 20, "udiv": 10, "urem": 10} | dict.fromk
 
 def cost(*roots: Expr) -> int:
     """Estimated cost of evaluating expressions once; shared subexpressions count once."""
-    return sum(
-        cost(e.attr.result) if e.op == "call" else _COSTLY.get(e.op, 1)
-        for e in walk(roots)
-        if e.args
-    )
+    return sum(map(op_cost, walk(roots)))
+
+
+def op_cost(e: Expr) -> int:
+    """Estimated cost of one expression, given its arguments."""
+    if not e.args:
+        return 0
+    return cost(e.attr.result) if e.op == "call" else _COSTLY.get(e.op, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from . import dtypes as dt
 from .expr import Expr, const, cut_again, rewrite
 
@@ -25,7 +27,7 @@ def fold(e: Expr, memo: dict[Expr, Expr]) -> Expr | None:
     return None
 
 
-def without_detours(value: Expr) -> Expr:
+def without_detours(values: Iterable[Expr]) -> list[Expr]:
     """Replace conversions from float to integer and back by a truncation of the float."""
     memo: dict[Expr, Expr] = {}
 
@@ -34,4 +36,4 @@ def without_detours(value: Expr) -> Expr:
             return None
         return cut_again(Expr("cast", e.dtype, (memo[e.args[0]],), e.attr))
 
-    return rewrite(value, leaf, memo)
+    return [rewrite(value, leaf, memo) for value in values]

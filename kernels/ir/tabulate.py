@@ -24,7 +24,7 @@ def tabulated(spec: KernelSpec) -> KernelSpec:
 
     They should if each varies with one 8-bit load only and is expensive to compute.
     """
-    values = [without_detours(v) for p in spec.static_points for v in spec.at_point(p)]
+    values = without_detours(v for p in spec.static_points for v in spec.at_point(p))
     depths: dict[Expr, int] = {}
     order = walk(values)
     for e in order:

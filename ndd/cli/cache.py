@@ -9,9 +9,10 @@ from ..tools.explain import counted
 
 
 def kernel_files() -> list[Path]:
-    """Source and machine code of all kernels; other files in NDD_CACHE_DIR are left out."""
+    """Source and machine code of all kernels, and marks of wanted ones; other files in
+    NDD_CACHE_DIR are left out."""
     found = (f for device in ("cpu", "gpu") for f in (cache_dir() / device).glob("*"))
-    return sorted(f for f in found if f.suffix in (".py", ".o") and f.is_file())
+    return sorted(f for f in found if f.suffix in (".py", ".o", ".wish") and f.is_file())
 
 
 def cache_size() -> tuple[int, int]:

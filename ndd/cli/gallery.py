@@ -12,9 +12,9 @@ import numpy as np
 import ndd
 
 from ..core.schema import OPS, REQUIRED, OpDef
-from ..tools.demo import synthetic_photo
 from ..tools.explain import counted
 from ..tools.outputs import write_output
+from ..tools.photos import drawing
 from ..tools.progress import progress
 from ..tools.showing import Picture, show
 
@@ -26,6 +26,9 @@ _FRAMES = "ndd.stack(x, ndd.flip(x), ndd.hue(x, hue=120), axis_name='F')"
 # What takes the place of the photos.
 INPUTS = {"debayer": "x.slice[:, :, :1]", "element_extract": _FRAMES, "sequence_rearrange": _FRAMES}
 ARGUMENTS = {
+    "auto_augment.auto_augment": f"'image_net', {RNG}",
+    "auto_augment.rand_augment": f"n=2, m=15, {RNG}",
+    "auto_augment.trivial_augment": RNG,
     "brightness": "brightness=1.6",
     "brightness_contrast": "brightness=1.2, contrast=1.8",
     "cat": "ndd.flip(x), axis=1",
@@ -96,7 +99,7 @@ def call_text(name: str) -> str:
 
 def photos() -> Any:
     """The photos that the ops are applied to."""
-    return ndd.batch([synthetic_photo(HEIGHT, WIDTH, i) for i in range(PHOTOS)], layout="HWC")
+    return ndd.batch([drawing(HEIGHT, WIDTH, i) for i in range(PHOTOS)], layout="HWC")
 
 
 def apply(name: str, x: Any) -> Any:

@@ -3,6 +3,9 @@
 `"raise"` stops at the batch, `"skip"` replaces the sample by another, `"fill"` by an empty one. A
 function gets the `SampleError` and returns the data to use, or None to skip the sample. All
 policies but `"raise"` keep the length of the batch.
+
+Only readers skip: they replace a sample together with its labels. A decoder has no labels, and
+would put the picture of one sample beside the label of another.
 """
 
 from __future__ import annotations
@@ -35,6 +38,19 @@ def check_policy(value: Any, where: str) -> Policy:
     raise ValueError(
         f'{where}: `on_error` must be "raise", "skip", "fill" or a function, got {value!r}'
     )
+
+
+def check_decoder_policy(value: Any, where: str) -> Policy:
+    """Check the argument `on_error` of a decoder."""
+    if isinstance(value, str) and value == "skip":
+        raise ValueError(
+            f'{where}: on_error="skip" would put other samples beside the labels of bad ones; use '
+            f'on_error="fill", and images.valid tells which samples are good: '
+            f"images.tensors[images.valid], labels.tensors[images.valid]"
+        )
+    if callable(value) or value in ("raise", "fill"):
+        return value  # type: ignore[no-any-return]
+    raise ValueError(f'{where}: `on_error` must be "raise", "fill" or a function, got {value!r}')
 
 
 class Ledger(list[SampleError]):

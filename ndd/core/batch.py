@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
 from ..fusion.graph import build
+from ..fusion.graph.doubts import side_by_side, valid_samples
 from ..fusion.graph.node import Node, source
 from ..fusion.graph.shapes import Array, Shapes
 from ..fusion.graph.storage import Joined, Storage, allocate, as_array, nothing
-from ..kernels.ir.dtypes import DType
+from ..kernels.ir.dtypes import DType, bool_, promote
 from ..kernels.ir.dtypes import dtype as as_dtype
 from ..loop.calls import note_read
 from ..runtime.device import Device
@@ -84,15 +86,38 @@ class Batch(Handle):
         """Index inside every sample: `b.slice[0]`, `b.slice[1:n]`; bounds may differ per sample."""
         return BatchedSlice(self)
 
+    @property
+    def valid(self) -> Array:
+        """Whether each sample is good: False where a file could not be read or decoded, and
+        `on_error` put something else in its place. Results of further ops remember it.
+
+        >>> import ndd, numpy as np
+        >>> files = [b"P3 2 1 255 1 2 3 4 5 6 ", b"no image"]
+        >>> files = ndd.batch([np.frombuffer(f, np.uint8) for f in files])
+        >>> images = ndd.decoders.image(files, on_error="fill")
+        >>> images.valid.tolist()
+        [True, False]
+        >>> ndd.resize(images, size=[8, 8]).tensors[images.valid].batch_size
+        1
+        """
+        node = self._node
+        if node.doubts:
+            evaluate_node(node)
+        return valid_samples(node.doubts, node.count)
+
     @overload
     def select(self, sample_range: Several) -> Batch: ...  # type: ignore[overload-overlap]
     @overload
     def select(self, sample_range: SupportsIndex) -> Tensor: ...
     def select(self, sample_range: Any) -> Any:
-        """Pick samples: an int gives a Tensor; a slice, a list or `...` gives a Batch."""
+        """Pick samples: an int gives a Tensor; a slice, a list, `...` or a boolean for each sample
+        gives a Batch."""
         n = self.batch_size
         if sample_range is Ellipsis:
             return self
+        mask = _mask_of(sample_range, n)
+        if mask is not None:
+            return _choose(self._node, np.flatnonzero(mask), "select")
         if isinstance(sample_range, slice):
             indices = np.arange(n)[sample_range]
         elif isinstance(sample_range, (list, tuple, np.ndarray)):
@@ -105,13 +130,22 @@ class Batch(Handle):
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.tensors)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __len__(self) -> int:
+        return self.batch_size
+
+    def __bool__(self) -> bool:
         raise TypeError(
-            "'Batch' object is not subscriptable: use batch.tensors[i] or batch.select(i) to pick "
-            "samples, batch.slice[i] to index inside every sample"
+            "a Batch has no truth value: ask for that of a sample, bool(batch.tensors[i]), for "
+            "batch.batch_size > 0, or for np.any(ndd.as_tensor(batch))"
         )
 
-    if not TYPE_CHECKING:  # type checkers must not accept a Batch as an array
+    if not TYPE_CHECKING:  # type checkers must accept neither batch[i] nor a Batch as an array
+
+        def __getitem__(self, key: Any) -> Any:
+            raise TypeError(
+                "'Batch' object is not subscriptable: use batch.tensors[i] or batch.select(i) to "
+                "pick samples, batch.slice[i] to index inside every sample"
+            )
 
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
             raise TypeError(
@@ -119,15 +153,19 @@ class Batch(Handle):
                 "np.asarray(ndd.as_tensor(batch)) for samples of one shape"
             )
 
-    def torch(self, copy: bool | None = None, pad: bool = False) -> Any:
+    def torch(self, copy: bool | None = None, pad: bool | float = False) -> Any:
         """One torch tensor with a leading sample axis.
 
         Parameters
         ----------
         copy : bool, optional
             True always copies, False never does (and raises if it has to), None copies if needed.
-        pad : bool
-            Pad samples of differing shapes with zeros.
+        pad : bool or number
+            Pad samples of differing shapes, with this number, or with zeros if it is True.
+
+        >>> import ndd
+        >>> ndd.batch([[1, 2, 3], [4]]).torch(pad=-1).tolist()
+        [[1, 2, 3], [4, -1, -1]]
         """
         node = self._node
         if node.result.export is not None and not copy:
@@ -194,6 +232,25 @@ class BatchedSlice:
         return getitem(self._owner, key)  # type: ignore[no-any-return]
 
 
+def _mask_of(given: Any, n: int) -> Array | None:
+    """A boolean for each of `n` samples; None if these are no booleans."""
+    if isinstance(given, (Tensor, Batch)):
+        if given.dtype is not bool_ or given.ndim > isinstance(given, Tensor):
+            return None
+        given = given.cpu()
+        given = np.asarray(dense_tensor(given, False, None) if isinstance(given, Batch) else given)
+    elif isinstance(given, list):
+        if not given or not all(isinstance(v, (bool, np.bool_)) for v in given):
+            return None
+        given = np.array(given)
+    elif not isinstance(given, np.ndarray) or given.dtype != np.bool_:
+        return None
+    if given.size != n or given.ndim == 0:
+        raise IndexError(f"a mask of {given.size} booleans cannot pick from a batch of {n} samples")
+    flat: Array = given.reshape(-1)
+    return flat
+
+
 def _sample_index(i: Any, n: int) -> int:
     try:
         index = int(i.__index__())
@@ -250,15 +307,21 @@ def _no_samples(dtype: DType | None, device: Any, layout: str | None) -> Node:
     return finished(node, None, device)
 
 
+_NUMBERS = (bool, int, float)
+
+
 def _is_scalars(data: Any) -> bool:
     if not isinstance(data, (list, tuple)) or not data:
         return False
     kind = type(data[0])
-    return issubclass(kind, (bool, int, float, np.generic)) and all(type(v) is kind for v in data)
+    if kind in _NUMBERS:
+        return all(type(v) in _NUMBERS for v in data)
+    return issubclass(kind, np.generic) and all(type(v) is kind for v in data)
 
 
 def _numbers(data: Any) -> Any:
-    """Scalars in one list or array; NumPy scalars keep their type."""
+    """Scalars in one list or array. NumPy scalars keep their type; Python numbers of several types
+    become the type of their sum."""
     return np.array(data) if isinstance(data[0], np.generic) else list(data)
 
 
@@ -267,16 +330,30 @@ def _is_array(data: Any) -> bool:
 
 
 def _samples(data: Iterable[Any], dtype: DType | None) -> list[Tensor]:
-    """All items as tensors of one type: the one asked for, or that of the first item."""
-    samples: list[Tensor] = []
-    for i, item in enumerate(data):
+    """All items as tensors of one type: the one asked for, or the one that holds all of them."""
+    items = list(data)
+    for i, item in enumerate(items):
         if isinstance(item, Batch):
             raise TypeError(f"sample {i} is a Batch; the samples of a batch are tensors")
-        same = isinstance(item, Tensor) and dtype in (None, item.dtype)
-        # No copy is made here: `_join` copies if asked to.
-        samples.append(item if same else Tensor(item, dtype))
-        dtype = samples[0].dtype
-    return samples
+    # No copy is made here: `_join` copies if asked to.
+    samples = [item if isinstance(item, Tensor) else Tensor(item, dtype) for item in items]
+    kinds = [s.dtype for s, item in zip(samples, items, strict=True) if not _is_nothing(item)]
+    if not samples:
+        return []
+    wanted = dtype or _common_type(kinds or [samples[0].dtype])
+    return [s if s.dtype is wanted else Tensor(s, wanted) for s in samples]
+
+
+def _is_nothing(item: Any) -> bool:
+    """An empty list has no element type of its own."""
+    return isinstance(item, (list, tuple)) and not item
+
+
+def _common_type(kinds: Sequence[DType]) -> DType:
+    """The type of samples of these types: that of their sum, so that no value is cut off."""
+    if any(k.is_enum for k in kinds):
+        return kinds[0]
+    return reduce(promote, kinds)
 
 
 def _join(samples: list[Tensor], layout: str | None, copy: bool) -> Node:
@@ -297,7 +374,8 @@ def _join(samples: list[Tensor], layout: str | None, copy: bool) -> Node:
     stored: list[Storage] = [n.storage for n in nodes if n.storage is not None]
     if copy and first.device is None:
         arrays = [as_array(s, n, 0) for s, n in zip(stored, nodes, strict=True)]
-        return convert.copy_arrays(arrays, first.dtype, layout, batch=True)
+        made = convert.copy_arrays(arrays, first.dtype, layout, batch=True)
+        return made.like(doubts=side_by_side(nodes))
     strides = None
     if any(s.strides is not None for s in stored):
         strides = np.concatenate(
@@ -314,7 +392,8 @@ def _join(samples: list[Tensor], layout: str | None, copy: bool) -> Node:
         external=any(s.external for s in stored),
     )
     storage.readonly = any(s.readonly for s in stored)
-    node = source(storage, shapes, first.dtype, layout, True, first.device)
+    doubts = side_by_side(nodes)
+    node = source(storage, shapes, first.dtype, layout, True, first.device, doubts=doubts)
     node.result.context = first.result.context
     return second_node(node, None, copy=True) if copy else node
 
@@ -340,22 +419,39 @@ def _split(node: Node) -> Node:
     return split
 
 
-def dense_tensor(batch: Batch, pad: bool, copy: bool | None) -> Tensor:
+def _padded(batch: Batch, pad: bool | float) -> Batch:
+    """Samples of one shape, padded with zeros or with the number `pad`."""
+    from ..ops.geometry.crops import pad as pad_op
+
+    kind = batch.dtype
+    if pad is True:
+        return pad_op(batch)  # type: ignore[no-any-return]
+    if not isinstance(pad, (int, float, np.number)):
+        raise TypeError(f"`pad` must be True, False or a number, got {type(pad).__name__}")
+    number = float(pad)
+    if kind.is_integer and (int(number) if np.isfinite(number) else None) != pad:
+        raise ValueError(f"`pad` must be an integer for samples of {kind}, got {pad}")
+    if kind.is_integer:
+        limits: Any = np.iinfo(kind.np)
+        if not limits.min <= pad <= limits.max or float(np.float32(number)) != pad:
+            raise ValueError(f"samples of {kind} cannot be padded with {pad}")
+    return pad_op(batch, fill_value=number)  # type: ignore[no-any-return]
+
+
+def dense_tensor(batch: Batch, pad: bool | float, copy: bool | None) -> Tensor:
     """All samples as one tensor with a leading axis N. `copy` as for `Batch.torch`."""
     node = batch._node
     if node.count == 0:
         return _no_rows(node)
     if not node.shapes.uniform:
-        if not pad:
+        if pad is False or pad is None:
             raise ValueError(
                 f"the samples have different shapes: {batch.shape[:4]}…; use pad=True to pad them "
-                f"with zeros to a common shape"
+                f"with zeros to a common shape, or pad=-1 to pad with another number"
             )
         if copy is False:
             raise ValueError("padding needs a copy, but copy=False was asked for")
-        from ..ops.geometry.crops import pad as pad_op
-
-        batch = pad_op(batch)
+        batch = _padded(batch, pad)
         node = batch._node
     evaluate_node(node)
     assert node.storage is not None

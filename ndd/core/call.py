@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..fusion.graph import build
+from ..fusion.graph.doubts import picked
 from ..fusion.graph.node import Definition, Node
 from ..fusion.graph.shapes import Array, Shapes
 from ..kernels.common import trace
@@ -22,9 +23,10 @@ from ..runtime.device import device as as_device
 from . import convert, enumerations, framewise
 from .batch import Batch
 from .empty import is_empty, without_samples
+from .encoded_inputs import encoded_node
 from .errors import at_site, user_site
 from .handle import Handle, evaluate_argument, evaluate_node, finish_call, input_of
-from .schema import REQUIRED, OpDef, Param
+from .schema import NOTHING, REQUIRED, OpDef, Param
 from .tensor import Tensor, tensor_node
 
 
@@ -33,6 +35,10 @@ def call(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     stage = call_stage(op.name) if trace.active else None
     try:
         result = _build_any(op, inputs, choices)
+        if op.kind != "pointwise":  # a pointwise node has its inputs, and inherits their doubts
+            for value in (*inputs, *choices):
+                if isinstance(value, Handle) and value._node.doubts:
+                    result = _with_doubts(result, value._node)
         nodes = (result,) if isinstance(result, Node) else tuple(result)
         finish_call(nodes, user_site())
     except Exception as error:
@@ -44,6 +50,20 @@ def call(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
         return wrap(result)
     assert op.outputs != 1, f"{op.name} has several results: its definition must say `outputs=`"
     return tuple([wrap(n) for n in nodes])
+
+
+def _with_doubts(result: Any, given: Node) -> Any:
+    """The results of a call, which know which samples of an input or argument may be bad, also if
+    they were computed at once."""
+    if not isinstance(result, Node):
+        return tuple([_with_doubts(node, given) for node in result])
+    known = {id(d.failures) for d in result.doubts}
+    new = tuple([d for d in given.doubts if id(d.failures) not in known])
+    if not new:
+        return result
+    if given.count != result.count:
+        new = picked(new, np.zeros(result.count, np.int64))
+    return result.like(doubts=(*result.doubts, *new))
 
 
 def call_stage(name: str) -> trace.Stage:
@@ -69,7 +89,9 @@ def _build_any(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
             raise
     else:
         first = made if isinstance(made, Node) else made[0]
-        if first.count == 0 or not is_empty((*inputs, *choices), choices[-2]):
+        # A batch from a pointwise op has the size of its inputs; bodies of graph ops may not.
+        is_settled = first.count == 0 or (first.batch and op.kind == "pointwise")
+        if is_settled or not is_empty((*inputs, *choices), choices[-2]):
             return made
     nodes = without_samples(op, inputs, choices, lambda i, c: _build(op, i, c))
     return nodes[0] if op.outputs == 1 or len(nodes) == 1 else nodes
@@ -111,7 +133,7 @@ def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | N
         arguments[p.name], per_sample = _geometry(p, others[k])
         if per_sample is not None:
             sized.append(per_sample)
-    count = _count_of(op, sized, others)
+    count = _count_of(op, nodes, sized, others)
     if ordinal is not None and not op.mixed:
         nodes = [_on(n, ordinal) for n in nodes]
         arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
@@ -141,12 +163,36 @@ def _by_frame(op: OpDef, x: Node, others: Sequence[Any], ordinal: int | None) ->
     return framewise.by_frame(op, x, others, count, _graph, ordinal)
 
 
-def _count_of(op: OpDef, sized: Sequence[Node], others: Sequence[Any]) -> int | None:
-    """The batch size of a call, or None for a single tensor."""
-    count = _batch_count(sized, others[-2])
+def _count_of(
+    op: OpDef, nodes: Sequence[Node], sized: Sequence[Node], others: Sequence[Any]
+) -> int | None:
+    """The batch size of a call, or None for a single tensor; `sized` are inputs and arguments."""
+    try:
+        count = _batch_count(sized, others[-2])
+    except ValueError as error:
+        raise ValueError(f"{error}{_two_sizes(op, nodes, others)}") from None
     if count is not None and count > 1 and Tensor in map(type, others):
         _check_draws(op, others, count)
     return count
+
+
+def _two_sizes(op: OpDef, nodes: Sequence[Node], others: Sequence[Any]) -> str:
+    """Which two arguments of a call have different batch sizes."""
+    inputs = (
+        [f"input {k}" for k in range(len(nodes))]
+        if op.variadic
+        else [f"`{p.name}`" for p in op.data]
+    )
+    sizes = [(name, n.count) for name, n in zip(inputs, nodes, strict=True) if n.batch]
+    sizes += [
+        (f"`{p.name}`", value.batch_size)
+        for p, value in zip(op.others, others, strict=False)
+        if isinstance(value, Batch)
+    ]
+    other = next((s for s in sizes if s[1] != sizes[0][1]), None)
+    if other is None:
+        return ""
+    return f": {sizes[0][0]} has {sizes[0][1]} samples, {other[0]} has {other[1]}"
 
 
 def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
@@ -166,9 +212,12 @@ def _input_node(p: Param, value: Any) -> Node:
         return input_of(value)
     if value is None:
         raise TypeError(f"`{p.name}` is missing: got None, wanted a Tensor, a Batch or an array")
+    if p.files and (node := encoded_node(value)) is not None:
+        return node
     if isinstance(value, (str, bytes)):
+        hint = "; the bytes of a file are np.frombuffer(data, np.uint8)" * isinstance(value, bytes)
         raise TypeError(
-            f"`{p.name}` must be a Tensor, a Batch or an array, got {type(value).__name__}"
+            f"`{p.name}` must be a Tensor, a Batch or an array, got {type(value).__name__}{hint}"
         )
     return tensor_node(value, None, None, None, copy=False)
 
@@ -338,7 +387,7 @@ def _argument(p: Param, value: Any) -> Node | None:
         if bool((node.shapes.volumes != 1).any()):
             raise ValueError(
                 f"argument `{p.name}` must be a number or one number per sample, "
-                f"got shape {node.shapes.tuples[0]}"
+                f"got shape {node.shapes.tuples[0]}{_batch_hint(p.name, value)}"
             )
         node = build.drop_axes("scalar", node, range(node.rank), None)
     elif p.vector and node.rank > 1 + p.matrix:
@@ -347,6 +396,13 @@ def _argument(p: Param, value: Any) -> Node | None:
             f"got {node.rank} dimensions"
         )
     return node
+
+
+def _batch_hint(name: str, value: Any) -> str:
+    """What to write instead of a list or an array of numbers, one for each sample."""
+    if isinstance(value, Handle) or np.ndim(value) != 1:
+        return ""
+    return f"; one number per sample is a Batch: {name}=ndd.batch([...])"
 
 
 def _argument_node(p: Param, value: Any) -> Node:
@@ -379,7 +435,9 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
         return _literal(p, (value,), p.vector), None
     if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
         if not p.vector:
-            raise TypeError(f"argument `{p.name}` must be a number, got a list")
+            raise TypeError(
+                f"argument `{p.name}` must be a number, got a list{_batch_hint(p.name, value)}"
+            )
         return _literal(p, tuple(value), True), None
     node = _argument_node(p, value)
     _check_enum_argument(p, node)
@@ -522,7 +580,7 @@ def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
 
 def _static(p: Param, value: Any) -> Any:
     value = _or_default(p, value)
-    if value is None:
+    if value is None or value is NOTHING:
         return None
     kind = p.type
     if kind is DType:
@@ -584,7 +642,7 @@ def _pointwise(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int
     """The node of a pointwise op."""
     args = _arguments(op, others)
     given = [v for v in args if v is not None]
-    count = _count_of(op, [*nodes, *given], others)
+    count = _count_of(op, nodes, [*nodes, *given], others)
     if ordinal is not None:
         nodes = [_on(n, ordinal) for n in nodes]
         args = [None if v is None else _on(v, ordinal) for v in args]

@@ -55,6 +55,11 @@ def array_of(data: Any, dtype: DType | None = None) -> tuple[Array, DType] | Non
         return None
     if hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
         return _typed(np.asarray(data))
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(
+            f"cannot make a tensor from {type(data).__name__}; the bytes of a file are an array: "
+            f"np.frombuffer(data, np.uint8)"
+        )
     raise TypeError(
         f"cannot make a tensor from {type(data).__name__}; wanted an array, a tensor, "
         f"a number or a (nested) list of numbers"
@@ -148,7 +153,10 @@ def _from_list(data: Sequence[Any], dtype: DType | None) -> tuple[Array, DType]:
         try:
             array = np.asarray(data)
         except ValueError as e:
-            raise ValueError("a nested list must be rectangular to become a tensor") from e
+            raise ValueError(
+                "a nested list must be rectangular to become a tensor; lists of different lengths "
+                "are samples of a Batch: ndd.batch([...])"
+            ) from e
         return _python_array(array, dtype)
     parts = [array_of(item) for item in data]
     if any(p is None for p in parts):
@@ -157,6 +165,13 @@ def _from_list(data: Sequence[Any], dtype: DType | None) -> tuple[Array, DType]:
     kinds = {p[1] for p in parts if p is not None}
     if len(kinds) != 1:
         raise TypeError(f"the items have different element types: {', '.join(map(str, kinds))}")
+    shapes = list(dict.fromkeys(a.shape for a in arrays))
+    if len(shapes) > 1:
+        shown = ", ".join(map(str, shapes[:3])) + (", …" if len(shapes) > 3 else "")
+        raise ValueError(
+            f"a list of arrays of different shapes ({shown}) is not one tensor; samples are a "
+            f"Batch: ndd.batch([...])"
+        )
     return np.stack(arrays), kinds.pop()
 
 

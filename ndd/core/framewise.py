@@ -9,8 +9,7 @@ import numpy as np
 
 from ..fusion.graph import build
 from ..fusion.graph.node import Node
-from ..fusion.graph.shapes import Array
-from ..fusion.kinds.frames import numbered
+from ..fusion.graph.shapes import Array, numbered
 from ..runtime.context import current_context
 from .batch import Batch
 from .handle import Handle, input_of

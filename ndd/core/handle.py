@@ -284,7 +284,13 @@ class Handle(Operators):
         return self
 
     def __deepcopy__(self: Self, memo: Any) -> Self:
-        return self.to_device(self.device, force_copy=True)
+        # The copy holds a value, not the graph that computes it.
+        return self.evaluate().to_device(self.device, force_copy=True).evaluate()
+
+    def __reduce__(self) -> Any:
+        from .pickling import reduced
+
+        return reduced(self)
 
     __hash__ = object.__hash__
 

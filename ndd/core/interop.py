@@ -11,11 +11,12 @@ import numpy as np
 from ..fusion.graph.node import Node, source
 from ..fusion.graph.shapes import Array, Shapes
 from ..fusion.graph.storage import Storage, as_array
+from ..kernels.gpu import driver
 from ..kernels.gpu.env import simulating
+from ..kernels.gpu.streams import Stream
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
-
-_KDL_CPU, _KDL_CUDA = 1, 2
+from .dlpack import KDL_CPU, KDL_CUDA, Imported, export
 
 
 @functools.cache
@@ -61,14 +62,13 @@ def _synchronize(node: Node) -> None:
 
 
 class _CudaExport:
-    """A node in device memory as torch and cupy see it."""
+    """A node in device memory as torch sees it."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.__cuda_array_interface__ = cuda_array_interface(node)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (_KDL_CUDA, int(self.node.device))
+        return (KDL_CUDA, int(self.node.device))
 
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         return gpu_dlpack(self.node, stream, kwargs)
@@ -76,32 +76,52 @@ class _CudaExport:
 
 def gpu_dlpack_device(ordinal: int) -> tuple[int, int]:
     # Simulated device memory is host memory, and consumers must read it as such.
-    return (_KDL_CPU, 0) if simulating() else (_KDL_CUDA, ordinal)
+    return (KDL_CPU, 0) if simulating() else (KDL_CUDA, ordinal)
 
 
 def gpu_dlpack(node: Node, stream: Any, kwargs: dict[str, Any]) -> Any:
-    """DLPack capsule of device memory, ordered after our stream and before the consumer's."""
+    """DLPack capsule of device memory, ordered after our stream and before the consumer's.
+
+    `kwargs` are those of the array API's ``__dlpack__``: max_version, dl_device, copy.
+    """
     assert node.storage is not None
     if simulating():
         _synchronize(node)
         return as_array(node.storage, node, 0).__dlpack__(**kwargs)
-    import cupy
-
+    copy, wanted = kwargs.get("copy"), kwargs.get("dl_device")
+    if wanted is not None and tuple(wanted) != (KDL_CUDA, node.device):
+        return _other_device_dlpack(node, tuple(wanted), kwargs)
     from ..runtime.gpu_runtimes import runtime_of
 
+    runtime = runtime_of(node.result.context, node.device)
+    storage: Storage = runtime.copy(node, node, node.storage) if copy else node.storage
     if stream != -1:
-        ours = runtime_of(node.result.context, node.device).stream
-        consumer = cupy.cuda.ExternalStream(0 if stream in (None, 0, 1) else int(stream))
-        event = cupy.cuda.Event(disable_timing=True)
-        event.record(cupy.cuda.ExternalStream(ours.handle))
-        consumer.wait_event(event)
-    return cupy.asarray(_Holder(node)).toDlpack()
+        # None means the legacy default stream, which is also 1; 0 is the same handle in the driver.
+        consumer = Stream(stream=1 if stream is None else int(stream), device_id=node.device)
+        consumer.wait_event(runtime.stream.record_event())
+    strides = None if storage.strides is None else [int(s) for s in storage.strides[0]]
+    shape, address = node.shapes.tuples[0], int(storage.addresses[0])
+    return export(
+        storage, address, shape, strides, node.dtype, int(node.device),
+        max_version=kwargs.get("max_version"), readonly=storage.readonly, copied=bool(copy),
+    )  # fmt: skip
 
 
-class _Holder:
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.__cuda_array_interface__ = cuda_array_interface(node)
+def _other_device_dlpack(node: Node, wanted: tuple[int, int], kwargs: dict[str, Any]) -> Any:
+    """A capsule of a copy in host memory, if the consumer asks for that."""
+    if wanted[0] != KDL_CPU or kwargs.get("copy") is False:
+        raise BufferError(
+            f"__dlpack__: the value is on GPU {node.device}; wanted DLPack device {wanted}, "
+            f"which needs a copy; use .to_device(...) first"
+        )
+    from ..runtime.gpu_runtimes import runtime_of
+
+    assert node.storage is not None
+    host = source(node.storage, node.shapes, node.dtype, node.layout, node.batch)
+    held = source(node.storage, node.shapes, node.dtype, node.layout, node.batch, node.device)
+    copied = runtime_of(node.result.context, node.device).copy(host, held, node.storage)
+    rest = {k: v for k, v in kwargs.items() if k not in ("copy", "dl_device")}
+    return as_array(copied, host, 0).__dlpack__(**rest)
 
 
 def cuda_array_interface(node: Node) -> dict[str, Any]:
@@ -124,19 +144,28 @@ def cuda_array_interface(node: Node) -> dict[str, Any]:
 
 
 def wrap_gpu(data: Any, layout: str | None) -> Node:
-    """A node over another library's device memory."""
+    """A node over another library's device memory, ordered after the work that writes it."""
+    from ..runtime.context import current_context
     from .convert import check_layout
 
     torch = sys.modules.get("torch")
+    producer: int | None = None  # the stream to wait for
+    ordinal = None
     if torch is not None and isinstance(data, torch.Tensor):
         data = data.detach()
         ordinal = int(data.device.index or 0)
-    elif hasattr(data, "__dlpack_device__"):
-        ordinal = int(data.__dlpack_device__()[1])
-    else:
-        ordinal = int(getattr(getattr(data, "device", None), "id", 0) or 0)
+        producer = None if simulating() else int(torch.cuda.current_stream(ordinal).cuda_stream)
+    elif not hasattr(data, "__cuda_array_interface__"):
+        data = _from_dlpack(data)
+        ordinal = data.device_id
     interface = data.__cuda_array_interface__
+    if producer is None:
+        producer = interface.get("stream")
+    if ordinal is None:
+        ordinal = _ordinal_of(data, int(interface["data"][0]))
     found = dt.from_numpy(np.dtype(interface["typestr"]))
+    if getattr(data, "is_bfloat16", False):
+        found = dt.bfloat16
     if found is None:
         raise TypeError(f"element type {interface['typestr']} is not supported")
     shape = tuple(interface["shape"])
@@ -149,4 +178,34 @@ def wrap_gpu(data: Any, layout: str | None) -> Node:
         np.array([interface["data"][0]], np.int64), data, rows, rows is None, external=True
     )
     storage.readonly = bool(interface["data"][1])
-    return source(storage, shapes, found, check_layout(layout, len(shape)), False, ordinal)
+    node = source(storage, shapes, found, check_layout(layout, len(shape)), False, ordinal)
+    # Our stream waits for the producer's; other contexts wait for ours when they read the node.
+    node.result.context = current_context()
+    if producer is not None and not simulating():
+        _wait_for_producer(int(producer), ordinal)
+    return node
+
+
+def _wait_for_producer(handle: int, ordinal: int) -> None:
+    from ..runtime.gpu_runtimes import runtime_of
+
+    written = Stream(stream=handle, device_id=ordinal).record_event()
+    runtime_of(None, ordinal).stream.wait_event(written)
+
+
+def _from_dlpack(data: Any) -> Imported:
+    """The memory of an object that offers DLPack only; its producer lets our stream wait."""
+    from ..runtime.gpu_runtimes import runtime_of
+
+    ordinal = int(data.__dlpack_device__()[1])
+    return Imported(data.__dlpack__(stream=runtime_of(None, ordinal).stream.handle))
+
+
+def _ordinal_of(data: Any, address: int) -> int:
+    """The GPU of some memory: the driver knows best, then the object itself."""
+    known = None if simulating() or not address else driver.device_of(address)
+    if known is not None:
+        return known
+    if hasattr(data, "__dlpack_device__"):
+        return int(data.__dlpack_device__()[1])
+    return int(getattr(getattr(data, "device", None), "id", 0) or 0)

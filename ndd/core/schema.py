@@ -30,6 +30,7 @@ from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
 
 REQUIRED = type("Required", (), {"__repr__": lambda self: "<required>"})()
+NOTHING = type("Nothing", (), {"__repr__": lambda self: "None"})()  # None, given as a choice
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,14 @@ class Param:
     any_shape: bool = False
     ragged: bool = False
     uneven: bool = False
+    takes_none: bool = False
+    files: bool = False
     name: str = ""
 
 
-def data(doc: str = "Input data.", *, variadic: bool = False) -> Any:
-    """An input, or any number of inputs if `variadic`."""
-    return Param("data", None, REQUIRED, doc, positional=True, variadic=variadic)
+def data(doc: str = "Input data.", *, variadic: bool = False, files: bool = False) -> Any:
+    """An input, or any number of inputs if `variadic`; `files` also takes the bytes of files."""
+    return Param("data", None, REQUIRED, doc, positional=True, variadic=variadic, files=files)
 
 
 def arg(
@@ -101,9 +104,17 @@ def geometry(
     )  # fmt: skip
 
 
-def static(type: Any, default: Any = None, doc: str = "") -> Any:
-    """A choice that is baked into the kernel; a tuple of strings as `type` lists the choices."""
-    return Param("static", type, default, doc)
+def static(
+    type: Any,
+    default: Any = None,
+    doc: str = "",
+    *,
+    positional: bool = False,
+    takes_none: bool = False,
+) -> Any:
+    """A choice that is baked into the kernel; a tuple of strings as `type` lists the choices.
+    `takes_none`: None is a choice of its own, and does not stand for the default."""
+    return Param("static", type, default, doc, positional=positional, takes_none=takes_none)
 
 
 @dataclass
@@ -118,6 +129,7 @@ class OpDef:
     layouts: tuple[str, ...] = ()
     out: Any = "same"  # pointwise: type of the result if `dtype` is not given
     rejects: tuple[DType, ...] = ()
+    nearest_only: tuple[DType, ...] = ()  # types that the op moves, but does not interpolate
     needs_channels: int | None = None
     by_frame: bool = False  # is called for each frame if a `per_frame` argument is given
     mixed: bool = False  # inputs stay in host memory whatever the device; the body gets `ordinal`
@@ -187,10 +199,10 @@ def _define(kind: str, body: Callable[..., Any], options: dict[str, Any]) -> Any
         if isinstance(p.default, Param)  # `count` and `ordinal` come from `call`, not from the user
     )
     layouts = tuple(options.pop("layouts", "").split())
-    rejects = tuple(dt.DType.parse(n) for n in options.pop("rejects", "").split())
+    for which in ("rejects", "nearest_only"):
+        options[which] = tuple(dt.DType.parse(n) for n in options.pop(which, "").split())
     defined = OpDef(
-        name, kind, body, params, inspect.cleandoc(body.__doc__ or ""), layouts,
-        rejects=rejects, **options,
+        name, kind, body, params, inspect.cleandoc(body.__doc__ or ""), layouts, **options
     )  # fmt: skip
     OPS[name] = defined
     defined.public = _public_function(defined)
@@ -205,7 +217,8 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
     short = defined.name.rpartition(".")[2]
     declared = _Declared(defined)
     namespace: dict[str, Any] = {
-        "_made": made, "_call": call, "_op": defined, "_reject": declared.reject
+        "_made": made, "_call": call, "_op": defined, "_reject": declared.reject,
+        "_too_many": declared.too_many, "_listed": _listed, "_NOTHING": NOTHING,
     }  # fmt: skip
     lead: list[str] = []
     inputs: list[str] = []
@@ -218,14 +231,20 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
         namespace[f"_default_{p.name}"] = None if p.default is REQUIRED else p.default
         (lead if p.positional else keyword).append(f"{p.name}=_default_{p.name}")
     keyword += ["batch_size=None", "device=None", "**_unknown"]
-    star = [] if any(p.variadic for p in defined.data) else ["*"]
+    star = [] if defined.variadic else ["*_extra"]
     signature = ", ".join([*lead, *star, *keyword])
     packed = "".join(f"{i}, " for i in inputs)
-    choices = "".join(f"{p.name}, " for p in defined.others)
+    choices = "".join(
+        f"_NOTHING if {p.name} is None else {p.name}, " if p.takes_none else f"{p.name}, "
+        for p in defined.others
+    )
     given = f"_op, ({packed}), ({choices}batch_size, device)"
     made_by = f"_call({given})" if defined.has_effects else f"_made({given}, _call)"
+    name = defined.data[0].name if defined.variadic else ""
+    check = f"{name} = _listed({name})" if name else "if _extra: _too_many(_extra)"
     source = (
-        f"def {short}({signature}):\n    if _unknown: _reject(_unknown)\n    return {made_by}\n"
+        f"def {short}({signature}):\n    if _unknown: _reject(_unknown)\n    {check}\n"
+        f"    return {made_by}\n"
     )
     exec(compile(source, f"<ndd op {defined.name}>", "exec"), namespace)
     function: Callable[..., Any] = namespace[short]
@@ -234,6 +253,15 @@ def _public_function(defined: OpDef) -> Callable[..., Any]:
     function.__qualname__ = short
     function.__wrapped__ = declared  # type: ignore[attr-defined]
     return function
+
+
+def _listed(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs of a call that takes any number of them, also if they came as one list."""
+    if len(inputs) != 1 or not isinstance(inputs[0], (list, tuple)):
+        return inputs
+    items = inputs[0]
+    is_number = [isinstance(v, (bool, int, float, list, tuple)) for v in items]
+    return inputs if all(is_number) else tuple(items)  # numbers are one tensor
 
 
 class _Declared:
@@ -262,6 +290,11 @@ class _Declared:
 
         short = self._op.name.rpartition(".")[2]
         raise unexpected(short, unknown, self.__signature__.parameters)
+
+    def too_many(self, extra: tuple[Any, ...]) -> None:
+        from .extra_arguments import too_many
+
+        raise too_many(self._op, extra)
 
 
 _TYPE_NAMES = {float: "float", int: "int", bool: "bool", str: "str"}

@@ -236,7 +236,9 @@ def second_node(node: Node, layout: str | None, copy: bool) -> Node:
         return _queued(build.copy("copy", node, wanted))
     if node.storage is None:
         return _queued(build.relabel("tensor", node, wanted))
-    twin = source(node.storage, node.shapes, node.dtype, wanted, node.batch, node.device)
+    twin = source(
+        node.storage, node.shapes, node.dtype, wanted, node.batch, node.device, doubts=node.doubts
+    )
     twin.result.context = node.result.context
     return twin
 
@@ -261,8 +263,9 @@ def finished(node: Node, dtype: dt.DType | None, device: Any) -> Node:
 
 
 def tensor(
-    data: Any, dtype: Any = None, device: Any = None, layout: str | None = None, pad: bool = False
-) -> Tensor:
+    data: Any, dtype: Any = None, device: Any = None, layout: str | None = None,
+    pad: bool | float = False,
+) -> Tensor:  # fmt: skip
     """Copy data into a new Tensor.
 
     >>> import ndd
@@ -279,15 +282,16 @@ def tensor(
         Where the tensor is to live.
     layout : str, optional
         One letter per axis.
-    pad : bool
-        Pad samples of a ragged Batch with zeros to a common shape.
+    pad : bool or number
+        Pad samples of a ragged Batch to a common shape: with zeros, or with this number.
     """
     return _make(data, dtype, device, layout, pad, copy=True)
 
 
 def as_tensor(
-    data: Any, dtype: Any = None, device: Any = None, layout: str | None = None, pad: bool = False
-) -> Tensor:
+    data: Any, dtype: Any = None, device: Any = None, layout: str | None = None,
+    pad: bool | float = False,
+) -> Tensor:  # fmt: skip
     """Wrap data in a Tensor, sharing its memory where possible. Arguments as for `tensor`.
 
     >>> import ndd, numpy as np
@@ -300,7 +304,9 @@ def as_tensor(
     return _make(data, dtype, device, layout, pad, copy=False)
 
 
-def _make(data: Any, dtype: Any, device: Any, layout: str | None, pad: bool, copy: bool) -> Tensor:
+def _make(
+    data: Any, dtype: Any, device: Any, layout: str | None, pad: bool | float, copy: bool
+) -> Tensor:
     from .batch import Batch, dense_tensor
 
     if isinstance(data, Batch):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..core.handle import Handle
+from ..fusion.run.tiers import TIERS
 from ..kernels.cpu import runtime as cpu_runtime
 from ..runtime.rng import get_default_rng, use_default_rng
 
@@ -24,7 +25,7 @@ def warmup(function: Callable[..., Any], *samples: Any) -> int:
     for handle in _handles(samples):
         handle.evaluate()  # as in a loop, where the reader's outputs are in memory
     before = cpu_runtime.compile_count
-    with use_default_rng(get_default_rng().clone()):
+    with use_default_rng(get_default_rng().clone()), TIERS.always_fused():
         for _ in range(2):  # only the second run knows which values are read
             for handle in _handles(function(*samples)):
                 handle.evaluate()

@@ -23,6 +23,8 @@ from .numpy_files import Numpy
 from .reader import Reader
 from .state import ReaderState
 from .tfrecords import TFRecord
+from .video import Video
+from .video_resize import VideoResize
 from .webdataset import Webdataset
 
 __all__ = [
@@ -37,5 +39,7 @@ __all__ = [
     "Reader",
     "ReaderState",
     "TFRecord",
+    "Video",
+    "VideoResize",
     "Webdataset",
 ]

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from .experimental_video import ExperimentalVideo as Video
 from .fits import Fits
 
-__all__ = ["Fits"]
+__all__ = ["Fits", "Video"]

@@ -68,6 +68,14 @@ class ExternalSource:
         self._iterator: Iterator[Any] | None = None
         self._check_source(cycle)
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._iterator is not None:
+            raise TypeError(
+                "ExternalSource: a source in mid-iteration cannot be pickled or copied: do that "
+                "before its first item"
+            )
+        return vars(self)
+
     def _check_source(self, cycle: str | bool | None) -> None:
         source = self._source
         self._is_function = callable(source) and not isinstance(source, Iterable)

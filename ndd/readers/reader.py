@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, NoReturn, overload
 
 from ..codecs.on_error import Ledger, Policy, SampleError, check_policy
 from ..core import convert
@@ -16,6 +16,7 @@ from ..core.batch import Batch
 from ..core.errors import user_site
 from ..core.suggestions import with_options_of
 from ..core.tensor import Tensor
+from ..fusion.graph.doubts import doubted
 from ..fusion.graph.node import Node
 from ..fusion.graph.shapes import Array
 from ..kernels.common import forks
@@ -70,8 +71,9 @@ class Reader(Resumable):
         List the samples on first use, not at once.
     on_error : "raise" | "skip" | "fill" or function
         What to do about a sample that cannot be read. "skip" replaces it by the next readable
-        sample, "fill" by an empty one. A function gets a `SampleError(file, index, cause)` and
-        returns the data to use, or None to skip. `errors` lists all failures.
+        sample with its labels, "fill" by an empty one, which `batch.valid` tells. A function gets
+        a `SampleError(file, index, cause)` and returns the data to use, or None to skip. `errors`
+        lists all failures.
     enable_checkpointing : bool
         Accepted for compatibility; `get_state` always works.
     storage_options : dict, optional
@@ -296,6 +298,12 @@ class Reader(Resumable):
             raise ValueError(f"{self._where}: `prefetch` must be 0 or more, got {prefetch!r}")
         return Epoch(self, size, 0 if size is None else ahead, progress)
 
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._where}: a reader is read epoch by epoch: "
+            f"for … in reader.next_epoch(batch_size=64)"
+        )
+
     def __call__(self, *, batch_size: int | None = None) -> Any:
         """The next tuple of Batch or Tensor; epochs follow each other without end."""
         with self._giving:
@@ -342,11 +350,14 @@ class Reader(Resumable):
             return ready
         indices, samples = run.peek(run.given)
         try:
+            filled = set()
             if not isinstance(samples, Table):
                 for slot, sample in enumerate(samples):
                     if isinstance(sample, Bad):
                         indices[slot], samples[slot] = self._replaced(run, slot, sample)
-            return self._outputs(indices, samples, run.batch_size is not None)
+                        if indices[slot] == sample.index:  # not another sample with its labels
+                            filled.add(slot)
+            return self._outputs(indices, samples, run.batch_size is not None, filled)
         except Exception:
             # After an error the epoch continues with the next batch, after Ctrl-C with this one.
             self._advance(run)
@@ -358,8 +369,13 @@ class Reader(Resumable):
         run.given, self._position = number, run.plan.after(number)
         run.forget()
 
-    def _outputs(self, indices: list[int], samples: Sequence[Any], batch: bool) -> tuple[Any, ...]:
+    def _outputs(
+        self, indices: list[int], samples: Sequence[Any], batch: bool,
+        filled: Collection[int] = (),
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """The handles of all outputs; the samples `filled` could not be read."""
         data = self._data()[0]
+        doubts = doubted(filled, len(indices)) if filled else ()
         if batch and isinstance(samples, Table):
             nodes = samples.nodes()
         else:
@@ -373,7 +389,7 @@ class Reader(Resumable):
             ]
         handle = Batch if batch else Tensor
         return tuple(
-            handle._of(node.like(source_info=Sources(data, list(indices), k)))
+            handle._of(node.like(source_info=Sources(data, list(indices), k), doubts=doubts))
             for k, node in enumerate(nodes)
         )
 

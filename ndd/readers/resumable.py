@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from ..kernels.common import forks
 from .epoch import Samples
 from .order import Order, Position
 from .rest import Division, divide, parse_divisions
@@ -24,6 +25,7 @@ class Resumable:
     _position: Position
     _divisions: list[Division]
     _has_run: bool
+    _giving: forks.Lock
 
     def _data(self) -> tuple[Samples, Order]:
         raise NotImplementedError
@@ -119,3 +121,28 @@ class Resumable:
             self._position = Position(epoch + 1, pass_ + 1)
         elif is_new:
             self._position = Position(epoch, pass_)
+
+    # -- pickling ----------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The arguments, and the state that was set: a copy lists the samples again."""
+        if self._has_run:
+            raise TypeError(
+                f"{self._where}: a reader that has begun an epoch cannot be pickled or copied: do "
+                f"that before next_epoch, or pass on its get_state()"
+            )
+        is_set = self._position != Position() or self._divisions
+        unset: dict[str, Any] = {
+            "_made": None,
+            "_giving": None,
+            "_position": Position(),
+            "_divisions": [],
+        }
+        return vars(self) | unset | {"_state_to_set": str(self.get_state()) if is_set else None}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        state = values.pop("_state_to_set")
+        vars(self).update(values)
+        self._giving = forks.lock()
+        if state is not None:
+            self.set_state(state)

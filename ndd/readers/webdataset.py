@@ -17,7 +17,7 @@ from .reader import Reader
 from .record_samples import Column, ColumnTable, RecordSamples, listed, paths_of
 from .stores import tar
 from .stores.byte_files import open_bytes
-from .stores.columns import Columns
+from .stores.columns import Columns, shortened
 from .stores.record_index import RecordIndex
 
 _MISSING = ("empty", "skip", "error")
@@ -211,7 +211,7 @@ class Webdataset(Reader):
     def _list(self) -> Samples:
         lines = Columns(1)
         index = listed(self._where, lambda: self._index(lines))
-        return TarSamples(index, self._indexes, lines.finish()[0], self._dtypes)
+        return TarSamples(index, self._indexes, shortened(lines.finish()[0]), self._dtypes)
 
     def _index(self, lines: Columns) -> RecordIndex:
         exts = sorted({ext for wanted in self._ext for ext in wanted})

@@ -15,6 +15,7 @@ from ndd.kernels.common.threads import (
     set_num_threads,
 )
 from ndd.kernels.gpu import env as gpu_env
+from ndd.kernels.gpu.allocators import checked_allocator
 from ndd.kernels.gpu.streams import Stream, stream
 from ndd.runtime.device import Device, entered_gpu_id
 
@@ -57,6 +58,16 @@ def set_merging(merges: bool) -> None:
     _local.merges = merges
 
 
+def scales_decoding() -> bool:
+    """Whether decoders may decode smaller for calls of this thread: see ops/resample/scaling.py."""
+    return _local.scales
+
+
+def set_scaled_decoding(scales: bool) -> None:
+    """Set whether decoders may decode smaller for calls of this thread."""
+    _local.scales = scales
+
+
 # Changes whenever a setting changes that decides what calls give, such as a limit.
 settings = 0
 
@@ -68,10 +79,10 @@ def setting_changed() -> None:
 
 
 def is_current(context: EvalContext, mode: EvalMode) -> bool:
-    """Whether this thread is in this context and mode, and its calls do not merge with others."""
+    """Whether this thread is in this context and mode, and its calls have no options of fusion."""
     here = _local
     current = here.context or here.default
-    return current is context and here.mode is mode and not here.merges
+    return current is context and here.mode is mode and not (here.merges or here.scales)
 
 
 class EvalMode(enum.Enum):
@@ -172,6 +183,11 @@ class EvalContext:
         that the thread makes for itself.
     thread_pool : ThreadPool, optional
         A pool to use, which several contexts may share; not together with `num_threads`.
+    allocator : str or object, optional
+        Where GPU memory comes from: ``"cuda"`` (the driver's stream-ordered pool), ``"torch"`` or
+        ``"cupy"`` (the pool of that library, so that one pool serves both), or an object with
+        ``allocate(nbytes, stream=...)`` such as a ``MemoryResource`` of cuda.core. By default
+        PyTorch's if it is imported and has CUDA, else ``"cuda"``.
     """
 
     def __init__(
@@ -181,6 +197,7 @@ class EvalContext:
         device_id: int | None = None,
         cuda_stream: Any = None,
         thread_pool: ThreadPool | None = None,
+        allocator: Any = None,
     ) -> None:
         if thread_pool is not None:
             if num_threads is not None:
@@ -205,6 +222,7 @@ class EvalContext:
         elif device_id is None:
             device_id = entered_gpu_id()
 
+        self._allocator = checked_allocator(allocator)
         # The in-order executor of this context; core/handle.py makes it on first use.
         self._executor: Any = None
         self._is_default = False
@@ -285,6 +303,15 @@ class EvalContext:
             return chosen or self._thread_streams.own_stream(device_id)
         self._stream = self._thread_streams.own_stream(device_id)
         return self._stream
+
+    def _stream_on(self, device_id: int) -> Stream:
+        """The stream of GPU ops on one GPU: a stream works on its own GPU only."""
+        stream = self.cuda_stream
+        if stream is not None and stream.device_id == device_id:
+            return stream
+        streams = self._thread_streams
+        chosen = streams.chosen.get(device_id) or _default_streams.get(device_id)
+        return chosen or streams.own_stream(device_id)
 
     @property
     def checkpoint(self) -> Any:
@@ -372,6 +399,7 @@ class _LocalContext(threading.local):
         self.default: EvalContext | None = None
         self.streams = _ThreadStreams()
         self.merges = False  # see ops/resample/merging.py
+        self.scales = False  # see ops/resample/scaling.py
 
 
 _local = _LocalContext()

@@ -8,8 +8,8 @@ from ..kernels.common import forks
 from ..kernels.gpu.streams import Stream
 
 # This is not a cache: a runtime owns memory that its stream may still read and write, so runtimes
-# are never dropped. There is one for each stream that was used.
-_runtimes: dict[tuple[int, Stream], Any] = {}
+# are never dropped. There is one for each stream and allocator that were used.
+_runtimes: dict[tuple[Stream, Any], Any] = {}
 _lock = forks.lock()
 
 
@@ -33,11 +33,10 @@ def runtime_of(context: Any, device_id: int) -> Any:
     from .context import current_context
 
     context = context or current_context()
-    stream = context.cuda_stream
-    if stream is None or stream.device_id != device_id:
-        stream = Stream(device_id=device_id) if stream is None else stream
+    stream = context._stream_on(device_id)
+    key = (stream, context._allocator)
     with _lock:
-        found = _runtimes.get((device_id, stream))
+        found = _runtimes.get(key)
         if found is None:
-            found = _runtimes[device_id, stream] = GpuRuntime(device_id, stream)
+            found = _runtimes[key] = GpuRuntime(device_id, stream, context._allocator)
         return found

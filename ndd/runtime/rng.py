@@ -4,6 +4,11 @@ An `RNG` is a seed and a position in its Philox stream. Every call of a random o
 seven words of the stream, as upstream does, so that programs stay in step. They key a second
 Philox, whose counter is made of sample and element, so results do not depend on threads, modes or
 devices.
+
+NOTE [generators in other processes] A generator belongs to the process that set its state. In a
+child process the default generator moves to a stream of its own, and so do all others in workers of
+torch's `DataLoader`, which would otherwise repeat each other. In other children an explicit
+generator stays what it was: there, the user decides. See lineage.py.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import operator
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -21,6 +27,7 @@ import numpy as np
 from ..fusion.graph.shapes import Array
 from ..kernels.common import forks
 from ..kernels.ir import philox
+from . import lineage
 
 WORDS_PER_CALL = 7
 _STATE = re.compile(r"Philox_([0-9A-Fa-f]{16})_([0-9A-Fa-f]{16}):([0-9A-Fa-f]{16})_([0-3])")
@@ -85,11 +92,13 @@ class RNG:
         if seed is not None and state is not None:
             raise ValueError("`seed` and `state` exclude each other")
         self._lock = forks.lock()
-        self._seed, self._position = 0, 0
+        self._is_default = False  # that of a thread
+        self._home: lineage.ThisProcess | None = None
         if state is not None:
             self.set_state(state)
         else:
             self.seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+        self._is_seeded = seed is not None or state is not None
 
     def __call__(self) -> int:
         """The next random word, from 0 to 2³² - 1."""
@@ -98,7 +107,7 @@ class RNG:
     def _take(self, count: int, skipped_after: int = 0) -> list[int]:
         """The next words; `skipped_after` more are taken from the sequence and not computed."""
         with self._lock:
-            seed, first = self._seed, self._position
+            seed, first = self._here()
             self._position = (first + count + skipped_after) % (1 << 130)
         key = (seed & 0xFFFFFFFF, seed >> 32)
         words: list[int] = []
@@ -119,9 +128,7 @@ class RNG:
 
     @seed.setter
     def seed(self, value: int) -> None:
-        number = operator.index(value) & _MASK
-        with self._lock:
-            self._seed, self._position = number, 0
+        self._settle(operator.index(value) & _MASK, 0)
 
     def advance(self, n: int) -> None:
         """Skip `n` words, as if the generator had been called `n` times."""
@@ -129,12 +136,12 @@ class RNG:
         if number < 0:
             raise ValueError(f"cannot advance by a negative number, got {number}")
         with self._lock:
-            self._position = (self._position + number) % (1 << 130)
+            self._position = (self._here()[1] + number) % (1 << 130)
 
     def jump(self, before: State, after: State) -> bool:
         """Go to the state `after` if this generator is in the state `before`; else return False."""
         with self._lock:
-            if (self._seed, self._position) != before:
+            if self._here() != before:
                 return False
             self._seed, self._position = after
             return True
@@ -155,7 +162,7 @@ class RNG:
     def get_state(self, *, cuda_stream: Any = None) -> State:
         """The state as an object; `str(state)` is its text. `cuda_stream` has no effect."""
         with self._lock:
-            return State(self._seed, self._position)
+            return State(*self._here())
 
     def set_state(self, value: Any) -> None:
         """Continue from a state, or from its text."""
@@ -164,14 +171,61 @@ class RNG:
             if not isinstance(value, str) and type(value).__name__ != "State":
                 raise TypeError(f"a state or its text is needed, got {type(value).__name__}")
             value = State.parse(str(value))
-        with self._lock:
-            self._seed, self._position = value.seed, value.position
+        self._settle(value.seed, value.position)
 
     def __repr__(self) -> str:
         return f"RNG(state='{self.get_state()}')"
 
+    # -- processes: see NOTE [generators in other processes] ---------------------------------
+
+    def _settle(self, seed: int, position: int) -> None:
+        """Take a state, which belongs to this process from now on."""
+        with self._lock:
+            self._home = lineage.here()
+            self._first_child = self._home.children
+            self._seed, self._position = seed, position
+            self._is_seeded = True
+
+    def _here(self) -> tuple[int, int]:
+        """Seed and position in this process."""
+        if self._home is not lineage.here():
+            self._arrive()
+        return self._seed, self._position
+
+    def _arrive(self) -> None:
+        """Move to a stream of its own, if this process got the generator from another one."""
+        worker, number = lineage.data_worker(), self._number_of_child()
+        seed, position, is_seeded = self._seed, self._position, self._is_seeded
+        if self._is_default and worker is not None and not is_seeded:
+            seed, position = lineage.derived_seed(worker.seed, 0), 0
+        elif self._is_default:
+            seed, position = lineage.derived_seed(seed, position, number), 0
+        elif worker is not None:
+            seed, position = lineage.derived_seed(seed, position, number, worker.id), 0
+        self._settle(seed, position)
+        self._is_seeded = is_seeded
+
+    def _number_of_child(self) -> int:
+        """Which child of the process that set the state this process is."""
+        return lineage.here().children - self._first_child
+
+    def __reduce__(self) -> Any:
+        with self._lock:
+            seed, position = self._here()
+            home = lineage.here().token
+            return _unpickled, (seed, position, self._is_seeded, self._number_of_child(), home)
+
+
+def _unpickled(seed: int, position: int, is_seeded: bool, number: int, home: bytes) -> RNG:
+    rng = RNG(state=State(seed, position))
+    rng._is_seeded = is_seeded
+    if home != lineage.here().token:
+        rng._home, rng._first_child = None, lineage.here().children - number
+    return rng
+
 
 _thread = threading.local()
+_seeded: deque[RNG] = deque(maxlen=1)  # the default generator that was seeded last, in any thread
 
 
 def get_default_rng() -> RNG:
@@ -182,9 +236,37 @@ def get_default_rng() -> RNG:
     True
     """
     rng: RNG | None = getattr(_thread, "rng", None)
-    if rng is None:
-        rng = _thread.rng = RNG()
+    if rng is None or not lineage.here().has_settled:
+        rng = _thread.rng = _settled_default(rng)
     return rng
+
+
+def _settled_default(rng: RNG | None) -> RNG:
+    """The default generator of a thread that has none, or of a process that begins."""
+    inherited = lineage.settle(_seed_of_child)
+    if inherited is not None:
+        rng = RNG(seed=inherited)
+    elif rng is None:
+        rng = _of_parent() or RNG()
+        if not rng._is_seeded and threading.current_thread() is threading.main_thread():
+            rng._home = None  # in a worker of a DataLoader, the seed comes from there
+    rng._is_default = True
+    return rng
+
+
+def _of_parent() -> RNG | None:
+    """The generator that another thread of the parent had seeded, if this process was forked."""
+    if not _seeded or _seeded[-1]._home is lineage.here():
+        return None
+    return _seeded.pop()
+
+
+def _seed_of_child() -> int | None:
+    """The seed of the default generator of the next child process, if this one has a seed."""
+    rng: RNG | None = getattr(_thread, "rng", None)
+    if rng is None or not rng._is_seeded:
+        rng = _seeded[-1] if _seeded else None
+    return None if rng is None else lineage.derived_seed(*rng.get_state(), rng._number_of_child())
 
 
 @contextmanager
@@ -202,10 +284,19 @@ def use_default_rng(rng: RNG | None) -> Iterator[None]:
 def set_seed(seed: int) -> None:
     """Restart the generator of this thread.
 
+    Processes that this thread starts later draw from streams of their own, which are functions of
+    the seed. In a worker of torch's `DataLoader`, the seed is that of all workers: each has its own
+    stream of it. (`RNG(seed=…)` is the same in all processes.)
+
     >>> import ndd
     >>> ndd.random.set_seed(1234)
     """
-    get_default_rng().seed = seed
+    worker = lineage.data_worker()
+    if worker is not None:
+        seed = lineage.derived_seed(operator.index(seed) & _MASK, worker.id)
+    rng = get_default_rng()
+    rng.seed = seed
+    _seeded.append(rng)
 
 
 def draw_of(rng: Any) -> Draw:

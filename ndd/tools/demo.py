@@ -1,10 +1,16 @@
-"""The demo: runs an augmentation program, prints its plan and speed, and writes a picture."""
+"""The demo: JPEG files become normalised batches, fused and op by op; prints the plan and speeds.
+
+Everything that it prints was measured or read in the same run.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import statistics
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,40 +19,71 @@ import numpy as np
 
 import ndd
 
-from .showing import Picture
+from .photos import total_bytes, write_data_set
+from .progress import progress
 
 MEAN, STD = [123.7, 116.3, 103.5], [58.4, 57.1, 57.4]
+FILES, BATCH_SIZE = 256, 64
+VIEWS = 5  # of each picture on the contact sheet
+CELL = 160  # pixels of a picture on the contact sheet
 
 
-def synthetic_photo(height: int, width: int, seed: int) -> np.ndarray[Any, Any]:
-    """An image with soft colour gradients, discs and a little grain."""
-    rng = np.random.default_rng(seed)
-    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
-    image = np.empty((height, width, 3), np.float32)
-    for c in range(3):
-        fx, fy, phase = rng.uniform(0.5, 2.5, 3)
-        image[..., c] = 128 + 70 * np.sin(fx * x / width * 3 + fy * y / height * 3 + phase * 2)
-    for _ in range(6):
-        cx, cy, r = rng.uniform(0, width), rng.uniform(0, height), rng.uniform(0.06, 0.2) * height
-        inside = (x - cx) ** 2 + (y - cy) ** 2 < r**2
-        image[inside] = rng.uniform(20, 235, 3)
-    image += rng.normal(0, 4, image.shape)
-    return image.clip(0, 255).astype(np.uint8)
+def augment(jpegs: ndd.Batch) -> tuple[ndd.Batch, ndd.Batch]:
+    """Decode, random crop, colour, mirror, normalise: the result, and the images before the end."""
+    n = jpegs.batch_size
+
+    def draw(low: float, high: float) -> ndd.Batch:
+        return ndd.random.uniform(range=[low, high], batch_size=n)
+
+    x = ndd.decoders.image(jpegs)
+    x = ndd.random_resized_crop(x, size=[224, 224])
+    x = ndd.color_twist(x, brightness=draw(0.7, 1.3), hue=draw(-12, 12), saturation=draw(0.6, 1.5))
+    x = ndd.flip(x, horizontal=ndd.random.coin_flip(batch_size=n))
+    return ndd.crop_mirror_normalize(x, mean=MEAN, std=STD), x
 
 
-def augment(images: Any, seed: int = 0) -> tuple[Any, Any]:
-    """Colour, contrast, mirror, crop and normalise, with different arguments per sample."""
-    rng = np.random.default_rng(seed)
-    n = images.batch_size
+def to_framework() -> tuple[str, Callable[[ndd.Batch], Any]]:
+    """Who gets the batches, and how: torch if it is installed, else NumPy."""
+    if importlib.util.find_spec("torch") is not None:
+        return "torch", lambda x: x.torch()
+    return "NumPy", lambda x: np.asarray(ndd.as_tensor(x))
 
-    def draw(low: float, high: float) -> Any:
-        return ndd.batch(list(rng.uniform(low, high, n).astype(np.float32)))
 
-    x = ndd.color_twist(images, hue=draw(-40, 40), saturation=draw(0.6, 1.6))
-    x = ndd.brightness_contrast(x, brightness=draw(0.8, 1.3), contrast=draw(0.8, 1.3))
-    x = ndd.flip(x, horizontal=ndd.batch(list(rng.integers(0, 2, n).astype(np.int32))))
-    x = ndd.crop(x, crop=[224, 224], crop_pos_x=draw(0, 1), crop_pos_y=draw(0, 1))
-    return x, ndd.crop_mirror_normalize(x, mean=MEAN, std=STD)
+def main(output: str = "demo.png", seconds: float = 3.0, photos: str | None = None) -> None:
+    """Run the demo: `seconds` is how long each of the two programs is measured."""
+    with tempfile.TemporaryDirectory(prefix="ndd-demo-") as folder:
+        root = Path(folder)
+        about = write_data_set(root, FILES, photos)
+        size = total_bytes(list(root.rglob("*.jpg"))) / 1e6
+        print(f"{FILES} JPEG files, {size:.1f} MB: {about}")
+        name, hand_over = to_framework()
+        _first_batch(root, hand_over)
+        print(f"\n{_plan(root)}\n")
+        _compare(root, hand_over, name, seconds)
+        path = Path(output)
+        contact_sheet(root, path)
+        print(f"each picture, and {VIEWS} views of it: {path.resolve()}")
+
+
+def _reader(root: Path) -> ndd.readers.File:
+    return ndd.readers.File(file_root=root, random_shuffle=True, seed=1)
+
+
+def _first_batch(root: Path, hand_over: Callable[[ndd.Batch], Any]) -> None:
+    start = time.perf_counter()
+    jpegs, _ = _reader(root)(batch_size=BATCH_SIZE)
+    hand_over(augment(jpegs)[0])
+    took = time.perf_counter() - start
+    print(
+        f"first batch of {BATCH_SIZE} after {took:.2f} s; compiled kernels are kept for next time"
+    )
+
+
+def _plan(root: Path) -> Any:
+    """What `ndd.explain` says about a batch."""
+    with ndd.EvalMode.deferred:
+        jpegs, _ = _reader(root)(batch_size=BATCH_SIZE)
+        return ndd.explain(augment(jpegs)[0])
 
 
 @contextmanager
@@ -62,48 +99,41 @@ def _fusion(on: bool) -> Iterator[None]:
             os.environ["NDD_FUSION"] = before
 
 
-def _rate(images: Any, seconds: float) -> Any:
-    augment(images)[1].evaluate()
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
-        augment(images, count)[1].evaluate()
-        count += 1
-    return count * images.batch_size / (time.perf_counter() - start)
-
-
-def picture(images: Any, augmented: Any, columns: int = 4) -> np.ndarray[Any, Any]:
-    """The original photos above, the augmented ones below."""
-    small = ndd.resize(images, size=[176, 224])
-    rows = []
-    for batch in (small, augmented):
-        photos = [np.asarray(batch.tensors[i]) for i in range(columns)]
-        framed = [np.pad(p, ((4, 4), (4, 4), (0, 0)), constant_values=255) for p in photos]
-        rows.append(np.concatenate(framed, axis=1))
-    return np.concatenate(rows)
-
-
-def main(output: str = "demo.png", seconds: float = 2.0, batch_size: int = 64) -> None:
-    """Run the demo."""
-    print(f"making {batch_size} synthetic photos of about 400×500 …")
-    photos = [synthetic_photo(380 + i % 40, 480 + i % 50, i % 8) for i in range(batch_size)]
-    images = ndd.batch(photos, layout="HWC")
-    start = time.perf_counter()
-    shown, result = augment(images)
-    with ndd.EvalMode.deferred:
-        explanation = ndd.explain(augment(images)[1])
-    result.evaluate()
-    print(f"first batch after {time.perf_counter() - start:.2f} s (compiled kernels are kept)")
-    print()
-    print(explanation)
-    print()
-    fused = _rate(images, seconds)
-    with _fusion(False):
-        unfused = _rate(images, seconds)
-    threads = ndd.get_num_threads()
+def _compare(root: Path, hand_over: Callable[[ndd.Batch], Any], name: str, seconds: float) -> None:
+    """Measure whole epochs of both programs in turns, so that disturbances meet both."""
+    readers = {True: _reader(root), False: _reader(root)}
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for fused, reader in readers.items():  # not measured: compiles, and fills caches
+        _epoch(reader, fused, hand_over)
+    once = sum(_epoch(reader, fused, hand_over) for fused, reader in readers.items())
+    rounds = max(1, round(2 * seconds / once))
+    for _ in progress(range(rounds), rounds, "epochs, fused and op by op"):
+        for fused, reader in readers.items():
+            times[fused].append(_epoch(reader, fused, hand_over))
+    fast, slow = (FILES / statistics.median(times[fused]) for fused in (True, False))
     print(
-        f"throughput: {fused:,.0f} images/s fused, {unfused:,.0f} images/s op by op "
-        f"({threads} threads)"
+        f"from files to normalised float32 batches of {name}, {ndd.get_num_threads()} threads, "
+        f"median of {rounds} epochs:\n"
+        f"  fused      {fast:7,.0f} images/s\n"
+        f"  op by op   {slow:7,.0f} images/s   (NDD_FUSION=0: every op stores its result)"
     )
-    path = Path(output)
-    Picture(picture(images, shown)).save(path)
-    print(f"before and after: {path.resolve()}")
+
+
+def _epoch(reader: ndd.readers.File, fused: bool, hand_over: Callable[[ndd.Batch], Any]) -> float:
+    """Seconds that an epoch takes."""
+    with _fusion(fused):
+        start = time.perf_counter()
+        for jpegs, _ in reader.next_epoch(batch_size=BATCH_SIZE):
+            hand_over(augment(jpegs)[0])
+        return time.perf_counter() - start
+
+
+def contact_sheet(root: Path, path: Path, cell: int = CELL) -> None:
+    """A row for the first file of each folder: the picture, then views of it."""
+    rows = []
+    for file in sorted(root.glob("*/*.jpg"))[:: FILES // len(list(root.iterdir()))]:
+        jpeg = np.fromfile(file, np.uint8)
+        views = augment(ndd.batch([jpeg] * VIEWS))[1]
+        whole = ndd.resize(ndd.imread(file), size=[cell, cell], mode="not_larger")
+        rows += [np.asarray(whole), *map(np.asarray, ndd.resize(views, size=[cell, cell]))]
+    ndd.show(rows, path, columns=1 + VIEWS)

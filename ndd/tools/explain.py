@@ -17,6 +17,7 @@ from ..fusion.plan.steps import DecodeStep, KernelStep, Plan, Step
 from ..fusion.run.binder import Binder
 from ..fusion.run.executor import fusion_enabled
 from ..fusion.run.regions import regions_of
+from ..fusion.run.tiers import TIERS
 from ..kernels.common.disk_cache import cache_dir
 from ..kernels.cpu.runtime import kernel_file
 from ..kernels.ir.spec import KernelSpec
@@ -92,6 +93,7 @@ class Explanation:
     unfused_bytes: int = 0
     promises: tuple[int, ...] = ()
     values: list[Value] = field(default_factory=list)
+    tier: str = ""  # whether fused kernels run or those of single ops, and why
 
     @property
     def kernels(self) -> list[str]:
@@ -124,7 +126,7 @@ class Explanation:
         return html(self)
 
     def __str__(self) -> str:
-        lines = [self.summary]
+        lines = [self.summary, *([f"tier: {self.tier}"] if self.tier else [])]
         for k, g in enumerate(self.groups):
             lines.append(f"[{k}] {g.kernel or g.kind}: {_chain(g.ops)}")
             lines.append(f"    {g.moved}")
@@ -176,17 +178,18 @@ def explain(*values: Any) -> Explanation:
         binder = Binder(
             program.nodes, [n.storage for n in program.nodes], lambda _array, _device: 0
         )
-        return describe(program.report(plan, regions_of(plan.regional, binder)), program)
+        report = program.report(plan, regions_of(plan.regional, binder))
+        return describe(report._replace(tier=TIERS.outlook(program, plan)), program)
 
 
 def describe(report: Report, program: Program | None = None) -> Explanation:
     """Explain a plan for the sizes in a report; with the program, also name the lines of the user's
     code."""
-    plan, nodes, inputs, promises, made = report
+    plan, nodes, inputs, promises, made, tier = report
     values = [_value(plan, p, facts, inputs[p], made.get(p)) for p, facts in enumerate(nodes)]
     pending = [p for p, v in enumerate(values) if not v.is_input]
     texts = [f"{values[p].op} {values[p].text}" for p in pending]
-    result = Explanation(texts, promises=promises, values=values)
+    result = Explanation(texts, promises=promises, values=values, tier=tier)
     sites = [n.result.site for n in program.nodes] if program is not None else []
     stays = {
         step.root: segment.steps[-1].number

@@ -219,6 +219,7 @@ class Summary:
     waited_for: dict[str, float] = field(default_factory=dict)
     bottleneck: str = "consumer"
     dropped: int = 0
+    tiers: dict[str, int] = field(default_factory=dict)  # tier and why → number of programs
 
     def __str__(self) -> str:
         head = f"{'stage':9s}{'count':>8s}{'samples':>9s}{'time':>11s}{'threads':>9s}"
@@ -231,6 +232,8 @@ class Summary:
             )
         lines.append(f"stall: consumers waited {self.stall_share:.1%} of their time")
         lines.append(f"bottleneck: {self._verdict()}")
+        if any(tier != "fused" for tier in self.tiers):
+            lines += [f"tier of {_programs(n)}: {tier}" for tier, n in self.tiers.items()]
         for name, k in sorted(self.kernels.items(), key=lambda item: -item[1].seconds):
             lines += _kernel_text(name, k)
         if self.dropped:
@@ -256,24 +259,31 @@ class Counters:
     compiled_cpu: int
     compiled_gpu: int
     launches_gpu: int
+    op_by_op: int = 0  # programs that ran before their fused kernels were compiled
 
     @classmethod
     def now(cls) -> Counters:
         from ..fusion.plan.planner import PLANNER
+        from ..fusion.run.tiers import TIERS
 
         return cls(
             PLANNER.count, cpu_runtime.compile_count, gpu_kernel.compile_count,
-            gpu_runtime.launch_count,
+            gpu_runtime.launch_count, TIERS.stepwise_runs,
         )  # fmt: skip
 
     def __str__(self) -> str:
         return (
             'profiling is off; switch it on with: with ndd.profile("trace.json"): …\n'
             f"so far: {self.plans} programs planned, {self.compiled_cpu} CPU and "
-            f"{self.compiled_gpu} GPU kernels compiled, {self.launches_gpu} GPU launches"
+            f"{self.compiled_gpu} GPU kernels compiled, {self.launches_gpu} GPU launches, "
+            f"{_programs(self.op_by_op)} run before their fused kernels were compiled"
         )
 
     __repr__ = __str__
+
+
+def _programs(number: int) -> str:
+    return "1 program" if number == 1 else f"{number} programs"
 
 
 def summarise(
@@ -286,6 +296,10 @@ def summarise(
         chosen = [k for k, e in enumerate(events) if e.category == category]
         if chosen and category != "stall":
             _fill(result.stages.setdefault(category, StageTime()), chosen, events, pieces)
+    for e in events:
+        if e.category == "plan" and e.about and "tier" in e.about:
+            tier = e.about["tier"]
+            result.tiers[tier] = result.tiers.get(tier, 0) + 1
     by_kernel: dict[str, list[int]] = defaultdict(list)
     for k, e in enumerate(events):
         if e.category == "launch" and e.about and "source" in e.about:

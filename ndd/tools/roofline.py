@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +59,21 @@ GPUS = {
 
 
 @dataclass(frozen=True)
+class Executed:
+    """What a kernel did when it ran, as a profiler or an emulator has counted it."""
+
+    thread_instructions: int  # of all threads
+    warp_instructions: int  # of all warps: with divergence, more than a 32nd of those of threads
+    requested_bytes: int  # in sectors of 32 bytes, once for each request of a warp
+    touched_bytes: int  # in sectors of 32 bytes, each of them once
+
+    @property
+    def active_lanes(self) -> float:
+        """The part of the lanes that work when a warp runs an instruction; 1 without divergence."""
+        return self.thread_instructions / max(32 * self.warp_instructions, 1)
+
+
+@dataclass(frozen=True)
 class KernelFigures:
     """One kernel on one GPU."""
 
@@ -71,6 +86,7 @@ class KernelFigures:
     read_bytes: int
     written_bytes: int
     operations: int  # arithmetic of all points, by the kernel's expressions
+    executed: Executed | None = None  # see `KernelReport.beside`
 
     @property
     def name(self) -> str:
@@ -113,7 +129,18 @@ class KernelFigures:
             f"turns at {self.gpu.ridge:.2f}: bound by {self.bound}, at best "
             f"{self.best_seconds * 1e6:.2f} µs",
         ]
+        if self.executed is not None:
+            lines.append(self._executed_line(self.executed))
         return "\n".join(lines)
+
+    def _executed_line(self, counts: Executed) -> str:
+        moved = max(self.read_bytes + self.written_bytes, 1)
+        return (
+            f"    executed: {counts.thread_instructions / moved:.1f} instructions per byte, "
+            f"{counts.active_lanes:.0%} of lanes active, warps ask for "
+            f"{counts.requested_bytes / 1e6:.3f} MB and touch {counts.touched_bytes / 1e6:.3f} MB, "
+            f"{counts.touched_bytes / moved:.2f} × the model's"
+        )
 
 
 @dataclass(frozen=True)
@@ -122,6 +149,16 @@ class KernelReport:
 
     gpu: Gpu
     kernels: tuple[KernelFigures, ...]
+
+    def beside(self, executed: Sequence[Executed]) -> KernelReport:
+        """The same report with counts of execution, one for each kernel, beside the model."""
+        if len(executed) != len(self.kernels):
+            raise ValueError(
+                f"kernel_report: counts of {len(executed)} launches "
+                f"for {counted(len(self.kernels), 'kernel')}"
+            )
+        pairs = zip(self.kernels, executed, strict=True)
+        return KernelReport(self.gpu, tuple(replace(k, executed=e) for k, e in pairs))
 
     def __str__(self) -> str:
         gpu = self.gpu

@@ -46,7 +46,7 @@ from {dots}typing import InterpTypeLike as _InterpTypeLike, TensorLike as _Tenso
 _TYPES = {
     float: "float", int: "int", bool: "_bool", str: "str", None: "_Any",
     "ints": "int | _Sequence[int]", "floats": "float | _Sequence[float]",
-    "RNG": "_RNG", "Policy": "_Policy",
+    "RNG": "_RNG", "Policy": "_Policy", "names": "str | _Sequence[str]",
     "DType": "_DTypeLike", "DALIImageType": "_ImageTypeLike", "DALIInterpType": "_InterpTypeLike",
 }  # fmt: skip
 _PUBLIC = {op.public: op for op in OPS.values()}
@@ -56,6 +56,9 @@ _PUBLIC = {op.public: op for op in OPS.values()}
 
 
 def _annotation(p: Param, batches: bool) -> str:
+    if p.kind == "data" and p.files:
+        one = "_Array | bytes | bytearray | memoryview | list[int]"
+        return f"_TensorLike | {one} | _Sequence[bytes]" if batches else one
     if p.kind == "data":
         return "_TensorLike" if batches else "_ArrayLike"
     if isinstance(p.type, tuple):

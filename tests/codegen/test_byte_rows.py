@@ -12,18 +12,21 @@ from ndd.kernels.cpu.native import byte_tables
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_both_ways_to_look_up_give_the_entries(
+def test_all_ways_to_look_up_give_the_entries(
     channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whole vectors and single bytes: all lengths around the size of a block, and all bytes."""
     signature = types.void(*[types.int64] * 6)
     ways = {"as this CPU does": njit(signature)(byte_tables.look_up_bytes(channels))}
     monkeypatch.setattr(byte_tables, "HAS_VBMI", False)
+    if byte_tables.HAS_AVX2:
+        ways["32 at once"] = njit(signature)(byte_tables.look_up_bytes(channels))
+    monkeypatch.setattr(byte_tables, "HAS_AVX2", False)
     ways["byte by byte"] = njit(signature)(byte_tables.look_up_bytes(channels))
     rng = np.random.default_rng(3)
     tables = [rng.permutation(256).astype(np.uint8) for _ in range(3)]
     addresses = [t.ctypes.data for t in tables]
-    for pixels in (0, 1, 2, 63, 64, 65, 127, 128, 129, 400):
+    for pixels in (0, 1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 400):
         source = rng.integers(0, 256, (pixels, channels), dtype=np.uint8)
         source.reshape(-1)[:256] = np.arange(256)[: source.size]
         wanted = np.stack([tables[c][source[:, c]] for c in range(channels)], axis=1)

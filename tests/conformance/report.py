@@ -72,6 +72,7 @@ _CHANCE = "chooses by chance; its parts are compared"
 REASONS = {
     "decoders.image_random_crop": f"{_CHANCE}: `decoders.image_slice` and `random_crop_generator`",
     "decoders.inflate": f"{_GPU_ONLY}; decompressed data is compared with the original",
+    "decoders.video": "its frames are compared with FFmpeg's own and, for VP8, VP9 and MJPEG, with upstream's; all are equal",
     "dump_image": "its files are compared byte by byte, and its result is its input",
     "experimental.remap": f"{_GPU_ONLY}; compared with a reference in NumPy",
     "experimental.resize": f"{_GPU_ONLY}; equals `resize`",

@@ -350,8 +350,8 @@ ERRORS = [
     ),
     (
         ValueError,
-        "the number of dimensions 2 does not match any of the allowed layouts",
-        lambda: ndd.crop_mirror_normalize(IMAGE[0]),
+        "the number of dimensions 1 does not match any of the allowed layouts",
+        lambda: ndd.crop_mirror_normalize(IMAGE[0, 0]),
     ),
     (TypeError, "element type bool is not supported", lambda: ndd.crop_mirror_normalize(IMAGE > 0)),
     (

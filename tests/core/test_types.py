@@ -354,16 +354,23 @@ def test_a_batch_is_not_subscriptable():
     b = ndd.batch([[1], [2]])
     with pytest.raises(TypeError, match=r"use batch\.tensors\[i\] .* batch\.slice\[i\]"):
         b[0]
-    with pytest.raises(TypeError):
-        len(b)
+    assert len(b) == 2
 
 
 @every_mode
-def test_items_take_the_type_of_the_first(mode):
+def test_items_of_several_types_promote(mode):
     with mode:
         mixed = ndd.batch([np.zeros(2, np.uint8), np.array([2.5, 300.0])])
-        assert mixed.dtype is ndd.uint8 and values(mixed) == [[0, 0], [3, 255]]
-        assert values(ndd.batch([1, 2.7])) == [1, 2]
+        assert mixed.dtype is ndd.float64 and values(mixed) == [[0, 0], [2.5, 300.0]]
+        for numbers in ([0, 0.5, -7.5], [True, 0.5], [0.5, 3]):
+            assert ndd.batch(numbers).dtype is ndd.tensor(numbers).dtype is ndd.float32
+            assert values(ndd.batch(numbers)) == numbers
+        assert ndd.batch([True, 2]).dtype is ndd.int32
+        lists = ndd.batch([[1, 2], [0.5], []])  # an empty list has no type of its own
+        assert lists.dtype is ndd.float32 and values(lists) == [[1, 2], [0.5], []]
+        assert ndd.batch([[1, 2], []]).dtype is ndd.int32
+        one = np.array([1], np.int8), np.array([200], np.uint8), ndd.tensor([True])
+        assert ndd.batch(one).dtype is ndd.int16 and values(ndd.batch(one)) == [[1], [200], [1]]
         assert ndd.batch([[1], [2]], dtype=ndd.float16).dtype is ndd.float16
         pending = ndd.tensor([1.0]) + 1
         assert values(ndd.as_batch([pending, np.array([3.0], np.float32)])) == [[2.0], [3.0]]

@@ -492,6 +492,10 @@ def test_too_many_pixels() -> None:
         ndd.decoders.image(ndd.tensor(bomb))
 
 
+def jpegs_of(batch: ndd.Batch) -> list[Path]:
+    return [Path(name) for name in batch._node.source_info]
+
+
 class TestOnError:
     """Policies for samples that cannot be decoded."""
 
@@ -514,13 +518,24 @@ class TestOnError:
         zeros = np.zeros((37, 53, 3), np.float32)
         good = arrays(ndd.decoders.image(encoded(*self.batch_of), dtype=ndd.float32))
         assert_same(x, [zeros, good[0], zeros, good[1]])
+        assert x.valid.tolist() == [False, True, False, True]
         assert self.ledger() == [("a", 0), ("c", 2)]
         assert "sample 0 (a, jpeg)" in str(min(ndd.decoders.errors, key=lambda e: e.index).cause)
 
-    def test_skip(self, mode: str) -> None:
-        x = ndd.decoders.image_crop(self.batch(), on_error="skip", crop=[4, 5])
+    def test_there_is_no_skip(self, mode: str) -> None:
+        """Another picture would stand beside the label of the bad one."""
+        for decode in (ndd.decoders.image, ndd.decoders.image_crop, ndd.decoders.audio):
+            with pytest.raises(
+                ValueError, match=r"would put other samples .*use on_error=\"fill\""
+            ):
+                decode(self.batch(), on_error="skip")
+
+    def test_bad_samples_are_dropped_with_their_labels(self, mode: str) -> None:
+        labels = ndd.batch([0, 1, 2, 3])
+        x = ndd.decoders.image_crop(self.batch(), on_error="fill", crop=[4, 5])
         good = arrays(ndd.decoders.image_crop(encoded(*self.batch_of), crop=[4, 5]))
-        assert_same(x, [good[0], good[0], good[1], good[1]])
+        assert_same(x.tensors[x.valid], good)
+        assert labels.tensors[x.valid].torch().tolist() == [1, 3]
         assert self.ledger() == [("a", 0), ("c", 2)]
 
     def test_function(self) -> None:
@@ -532,15 +547,14 @@ class TestOnError:
 
         x = ndd.decoders.image(self.batch(), on_error=instead)
         good = arrays(ndd.decoders.image(encoded(*self.batch_of)))
-        assert_same(x, [photo(3, 4), good[0], good[1], good[1]])
+        assert_same(x, [photo(3, 4), good[0], np.zeros((37, 53, 3), np.uint8), good[1]])
+        assert x.valid.tolist() == [False, True, False, True]
         assert seen == [("a", 0, ValueError), ("c", 2, ValueError)]
         with pytest.raises(TypeError, match="must give an image of u8 and layout HWC, got float64"):
             ndd.decoders.image(self.batch(), on_error=lambda _: np.zeros((2, 2, 3)))
 
     def test_nothing_is_left(self) -> None:
         bad = ndd.tensor(as_bytes(b"nothing at all"))
-        with pytest.raises(ValueError, match="no image of the batch can be decoded: sample 0"):
-            ndd.decoders.image(bad, on_error="skip")
         assert ndd.decoders.image(bad, on_error="fill").shape == (1, 1, 3)
 
     def test_a_bad_image_is_noted_once(self) -> None:
@@ -567,16 +581,19 @@ class TestOnError:
             ndd.random.set_seed(1)
             missing = [*paths[:7], tmp_path / "none.jpg", *paths[7:]]
             reader = ndd.readers.File(files=missing, on_error="skip")
-            seen = []
+            seen: list[Any] = []
+            bad: list[str] = []
             for jpegs, _ in reader.next_epoch(4, prefetch=prefetch):
                 x = ndd.decoders.image(jpegs, on_error=policy)
                 x = ndd.random_resized_crop(x, size=[5, 6])
                 seen.append([a.tobytes() for a in arrays(x)])
+                bad.extend(f.name for f, ok in zip(jpegs_of(jpegs), x.valid, strict=True) if not ok)
             assert [len(s) for s in seen] == [4] * 5
+            assert bad == ["05.jpg", "09.jpg", "14.jpg"]
             assert [(Path(e.file).name, e.index) for e in reader.errors] == [("none.jpg", 7)]
             return seen, [(Path(f).name, index) for f, index in self.ledger()]
 
-        for policy in ("fill", "skip", lambda _: np.zeros((3, 4, 3), np.uint8)):
+        for policy in ("fill", lambda _: np.zeros((3, 4, 3), np.uint8)):
             wanted = run(policy, 0)
             assert wanted[1] == [("05.jpg", 1), ("09.jpg", 2), ("14.jpg", 3)]
             assert run(policy, 2) == wanted
@@ -584,7 +601,8 @@ class TestOnError:
     def test_missing_files(self, tmp_path: Path) -> None:
         (tmp_path / "a.jpg").write_bytes(files()["jpeg"])
         paths = [tmp_path / "none.jpg", tmp_path / "a.jpg"]
-        assert_same(ndd.imread(paths, on_error="skip"), [np.array(ndd.imread(paths[1]))] * 2)
+        images = ndd.imread(paths, on_error="fill")
+        assert_same(images.tensors[images.valid], [np.array(ndd.imread(paths[1]))])
         assert self.ledger() == [(str(paths[0]), 0)]
 
 

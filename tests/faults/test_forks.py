@@ -28,8 +28,9 @@ HOOKS = {"register_at_fork", "allocate_lock", "start_new_thread", "Thread"}
 HOMES = {"kernels/common/forks.py", "kernels/common/background.py"}
 # A mark of a simulated stream is a lock that one thread takes and another releases; a child needs it as it is.
 ALSO = {("kernels/gpu/streams.py", "allocate_lock")}
-# Threads that ask servers for sizes live within one call; a child does not know the pool of another thread's call.
-POOLS = {"ndd/readers/stores/remote.py"}
+# Threads that ask servers for sizes, or index video files, live within one call; a child does not know the pool of another thread's call.
+POOLS = {"ndd/readers/stores/remote.py", "ndd/readers/stores/video_clips.py"}
+POOLS |= {"ndd/runtime/lineage.py"}  # asks multiprocessing which child it is
 
 
 @pytest.mark.slow

@@ -112,7 +112,9 @@ def test_policies(mode: str) -> None:
         ValueError, match=r"decoders\.image: sample 1 .*decoder process died of SIG"
     ):
         ndd.decoders.image(ndd.batch([good, bad("crash")]), isolate=True).evaluate()
-    assert_same(ndd.decoders.image(batch, isolate=True, on_error="skip"), [wanted] * 5)
+    x = ndd.decoders.image(batch, isolate=True, on_error="fill")
+    assert x.valid.tolist() == [False, True, False, True, False]
+    assert_same(x.tensors[x.valid], [wanted] * 2)
     assert sorted(e.index for e in ndd.decoders.errors) == [0, 2, 4]
     with pytest.raises(ValueError, match="died"):
         ndd.peek_image_shape(ndd.tensor(bad("crash", "png")), isolate=True)

@@ -218,6 +218,12 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "normalize": images(lambda x: ndd.normalize(x, axis_names="HW", epsilon=_per_sample() + 1.0)),
     "normalize a batch": (VOLUMES, "DHWC", lambda x: ndd.normalize(
         x, axis_names="DHW", batch=True, scale=20.0, shift=128.0, dtype=ndd.uint8)),
+    "auto_augment.rand_augment": images(lambda x: ndd.auto_augment.rand_augment(
+        x, n=2, m=20, rng=ndd.random.RNG(1))),
+    "auto_augment.trivial_augment": images(lambda x: ndd.auto_augment.trivial_augment(
+        x, shape=[4, 8], rng=ndd.random.RNG(2))),
+    "auto_augment.auto_augment": images(lambda x: ndd.auto_augment.auto_augment(
+        x, "reduced_cifar10", fill_value=None, rng=ndd.random.RNG(3))),
     "noise.gaussian": images(lambda x: ndd.crop_mirror_normalize(ndd.brightness(ndd.noise.gaussian(
         x, stddev=_per_sample() * 20.0, rng=ndd.random.RNG(1)), brightness=1.1), std=[50.0])),
     "noise.shot": floats(lambda x: ndd.noise.shot(
@@ -243,10 +249,11 @@ def _converted(x: Any, source: str, target: str) -> Any:
 
 def all_kernels() -> list[KernelSpec]:
     """The kernels of all programs, from their plans; nothing runs."""
-    return list(dict.fromkeys(spec for name in PROGRAMS for spec in _planned(name)))
+    return list(dict.fromkeys(spec for name in PROGRAMS for spec in planned_kernels(name)))
 
 
-def _planned(name: str) -> list[KernelSpec]:
+def planned_kernels(name: str) -> list[KernelSpec]:
+    """The GPU kernels of one program, from its plan."""
     samples, layout, program = PROGRAMS[name]
     with ndd.EvalMode.deferred:
         out = program(ndd.batch(samples, layout=layout, device="gpu"))

@@ -269,8 +269,15 @@ REGISTRIES = {
     ("ndd/loop/ahead.py", "_Thread.idle"): "threads that wait for work",
     ("ndd/ops/audio/audio_decoder.py", "errors"): "the user's list of bad files, each once",
     ("ndd/ops/images/image_decoders.py", "errors"): "the user's list of bad files, each once",
+    ("ndd/ops/video/video_decoder.py", "errors"): "the user's list of bad files, each once",
+    ("ndd/runtime/rng.py", "_seeded"): "one at most",
+    ("kernels/common/forks.py", "_preparations"): "modules register themselves when imported",
     ("ndd/runtime/context.py", "_default_streams"): "the user's choice for each GPU",
     ("ndd/runtime/context.py", "_local.streams.chosen"): "a thread's choice for each GPU",
+    (
+        "ndd/core/dlpack.py",
+        "_exported",
+    ): "what consumers of DLPack still use; they say when they are done",
     ("ndd/runtime/gpu_runtimes.py", "_runtimes"): "each owns what a stream still works on",
 }
 # Functions whose keys contain an `id`, with the reason why the object lives as long as the key.
@@ -278,6 +285,7 @@ IDENTITIES = {
     ("fusion/plan/program.py", "collect"): "a dictionary of the call",
     ("fusion/plan/program.py", "_identity"): "a dictionary of the call",
     ("fusion/plan/program.py", "_input"): "a dictionary of the call",
+    ("ndd/core/call.py", "_with_doubts"): "compared at once, while both nodes are there",
     ("fusion/run/executor.py", "unpicked"): "a dictionary of the call",
     ("fusion/run/executor.py", "live_sinks"): "a set of the call",
     ("kernels/gpu/runtime.py", "constant"): "the entry has the array",
@@ -286,6 +294,10 @@ IDENTITIES = {
     ("ndd/readers/stores/remote.py", "_asked"): "a dictionary of the call, whose entries have it",
     ("ndd/readers/stores/remote.py", "_merged"): "an order of the call's own parts",
     ("ndd/loop/calls.py", "key"): "compared at once, while both values are there",
+    (
+        "kernels/cpu/native/compile.py",
+        "_once_per_value",
+    ): "a dictionary of the call, whose entries have it",
 }
 ADDING = {"add", "append", "appendleft", "extend", "insert", "setdefault", "update", "__setitem__"}
 WEAK = {"WeakSet", "WeakKeyDictionary", "WeakValueDictionary"}  # they keep nothing alive

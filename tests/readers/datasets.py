@@ -285,6 +285,26 @@ def _sounds(folder: Path, count: int) -> dict[str, Any]:
     return {"manifest_filepaths": [str(folder / f"{k}.json") for k in range(2)]}
 
 
+_LEVELS = 5  # levels of grey between two samples; JPEG changes some of them by one
+
+
+def _videos(folder: Path, count: int) -> dict[str, Any]:
+    import av
+
+    for k, part in enumerate(split(count, 3)):
+        with av.open(folder / f"{k}.mp4", "w") as file:
+            stream = file.add_stream("mjpeg", rate=25, width=16, height=16, pix_fmt="yuvj420p")
+            for i in part:
+                grey = np.full((16, 16, 3), i * _LEVELS, np.uint8)
+                file.mux(stream.encode(av.VideoFrame.from_ndarray(grey, "rgb24")))
+            file.mux(stream.encode())
+    return {"filenames": [str(folder / f"{k}.mp4") for k in range(3)], "sequence_length": 1}
+
+
+def _by_level(value: Any) -> int:
+    return round(int(np.asarray(value).ravel()[0]) / _LEVELS)
+
+
 @dataclass
 class Case:
     """A format: how to make a data set of it, and the reader's further options."""
@@ -329,5 +349,6 @@ CASES = {
     "Caffe": Case("Caffe", _databases(lambda i: datum(bytes([i]), i))),
     "Caffe2": Case("Caffe2", _databases(lambda i: proto([1], STRING, s=[bytes([i])]) + proto([1], INT32, i=[i]))),
     "NemoAsr": Case("NemoAsr", _sounds, lambda lib: {"dtype": lib.int16, "read_sample_rate": False, "read_text": False}),
+    "Video": Case("experimental.Video", _videos, number=_by_level),
     "Fits": Case("experimental.Fits", _fits, has_oracle=False),
 }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import Counter
 
 import nvidia.dali.experimental.dynamic as dali
@@ -108,6 +110,23 @@ def test_a_resumed_epoch_yields_what_was_left(case, made):
             resumed.set_state(str(first.get_state()))
             assert case.epoch(resumed, 3) == wanted[0][taken:]
             assert case.epoch(resumed, 3) == wanted[1]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))])
+def test_a_reader_is_copied_before_its_first_use(case, made, copied):
+    reader = case.open(ndd, made, random_shuffle=True, seed=4, last_batch="partial")
+    twin = copied(reader)
+    wanted = [case.epoch(reader, 3) for _ in range(2)]
+    assert [case.epoch(twin, 3) for _ in range(2)] == wanted
+    with pytest.raises(TypeError, match=rf"readers\.{type(reader).__name__}: .*before next_epoch"):
+        copied(reader)
+    resumed = case.open(ndd, made, random_shuffle=True, seed=4, last_batch="partial")
+    items = (
+        running := case.open(ndd, made, random_shuffle=True, seed=4, last_batch="partial")
+    ).next_epoch(3)
+    next(items)
+    resumed.set_state(running.get_state())
+    assert case.epoch(copied(resumed), 3) == wanted[0][1:]
 
 
 def test_break_and_go_on(case, made):

@@ -14,6 +14,7 @@ import pytest
 import ndd
 from ndd.cli import main
 from ndd.readers.stores import tar
+from ndd.readers.stores.columns import shortened
 from tests.readers.datasets import DEVICE, FOLDER, LINK, write_tar
 from tests.readers.helpers import info
 
@@ -143,6 +144,25 @@ def test_indexes_equal_the_oracles(tmp_path):
         index.write_text(text)
         options = dict(paths=path, index_paths=str(index), ext=["jpg", "cls"])
         assert samples(ndd, **options) == samples(dali, **options)
+
+
+def test_an_index_takes_28_bytes_for_two_components(tmp_path):
+    """Offsets take 8 bytes; lengths and places of names in the index file take 4."""
+    members = [(f"{k}.{ext}", b"x" * k) for k in range(50) for ext in ("jpg", "cls")]
+    path = write_tar(tmp_path / "a.tar", members)
+    tar.write_index(path, f"{path}.idx")
+    options = dict(paths=path, index_paths=f"{path}.idx", ext=["jpg", "cls"])
+    listed = ndd.readers.Webdataset(**options)._list()
+    assert len(listed.index) == 50
+    assert listed.index.nbytes + listed._lines.nbytes == 28 * 50
+    assert listed.index.place(7, 1)[2] == 7
+
+
+def test_lengths_that_need_8_bytes_keep_them():
+    lengths = np.array([5, 2**31], np.int64)
+    assert shortened(lengths) is lengths
+    assert shortened(lengths - 1).tolist() == [4, 2**31 - 1]
+    assert shortened(np.array([-1, 3])).dtype == np.int32
 
 
 def test_indexes_that_do_not_fit(tmp_path):

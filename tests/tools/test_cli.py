@@ -2,27 +2,74 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import zipfile
 
+import numpy as np
 import pytest
 
 import ndd
 from ndd.cli import bench, gallery, info, main
+from ndd.codecs.image.jpeg_round_trip import encoded
 from ndd.core.schema import OPS
+from ndd.tools import demo, photos
 from tests.tools.test_seeing import Page, pixels
 
 
-def test_demo_writes_a_picture_and_says_what_was_fused(tmp_path):
+def wheel_of_photographs(folder):
+    """As scikit-image's, but the pictures are tiny."""
+    with zipfile.ZipFile(folder / "scikit_image-9.9-any.whl", "w") as wheel:
+        for k, name in enumerate(photos.PHOTOGRAPHS):
+            wheel.writestr(f"skimage/data/{name}", encoded(photos.drawing(60 + k, 80, k), 95))
+    return folder
+
+
+def test_demo_runs_the_real_job_and_says_what_was_fused(tmp_path):
     output = tmp_path / "demo.png"
-    command = [sys.executable, "-m", "ndd", "demo", "--seconds", "0.2", "--output", str(output)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    assert pixels(output.read_bytes()).shape == (184 + 232, 4 * 232, 3)
-    assert "8 operations in 1 group\n" in run.stdout
+    command = [sys.executable, "-m", "ndd", "demo", "--seconds", "0.1", "--output", str(output)]
+    command += ["--photos", str(wheel_of_photographs(tmp_path))]
+    env = {**os.environ, "TQDM_DISABLE": "1"}  # a bar is written to files, too
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=env)
+    cells, gap = 1 + demo.VIEWS, 4
+    height, width, _ = pixels(output.read_bytes()).shape
+    assert (height, width) == (4 * (demo.CELL + gap) - gap, cells * (demo.CELL + gap) - gap)
+    assert "256 JPEG files, " in run.stdout
+    assert (
+        "windows of 4 photographs from scikit-image: astronaut (NASA, public domain)" in run.stdout
+    )
+    assert re.search(r"first batch of 64 after [\d.]+ s", run.stdout)
+    assert "in 2 groups\n" in run.stdout and "only what is read is decoded" in run.stdout
+    assert re.search(r"→ color_twist → flip → crop_mirror_normalize\n", run.stdout)
     assert re.search(r"called at \S+/ndd/tools/demo\.py:\d+, ", run.stdout)
-    assert "images/s fused" in run.stdout
+    assert re.search(r"batches of torch, \d+ threads, median of \d+ epochs:", run.stdout)
+    assert len(re.findall(r"[\d,]+ images/s", run.stdout)) == 2
     assert run.stderr == ""
+
+
+def test_data_set_of_the_demo(tmp_path, monkeypatch):
+    monkeypatch.setattr(photos.importlib.util, "find_spec", lambda name: None)
+    assert photos.write_data_set(tmp_path, 9).startswith(
+        "windows of 4 drawings, because there are no"
+    )
+    files = sorted(tmp_path.glob("*/*.jpg"))
+    assert len(files) == 9 and len({f.parent for f in files}) == 4
+    shapes = ndd.imread(files).shape
+    assert len(set(shapes)) > 4 and photos.total_bytes(files) > 9 * 5000
+    # no folder that was downloaded to, or one of another version without the pictures
+    assert photos.photographs(tmp_path / "nowhere") == {}
+    with zipfile.ZipFile(tmp_path / "scikit_image-1-any.whl", "w") as wheel:
+        wheel.writestr("skimage/data/astronaut.png", b"x")
+    assert photos.photographs(tmp_path) == {}
+
+
+def test_demo_hands_over_arrays_without_torch(monkeypatch):
+    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None)
+    name, hand_over = demo.to_framework()
+    given = hand_over(ndd.batch([[1.0], [2.0]]))
+    assert name == "NumPy" and type(given) is np.ndarray and given.shape == (2, 1)
 
 
 def test_info_names_what_is_there_and_what_is_missing(capsys, monkeypatch):
@@ -139,8 +186,24 @@ def test_gallery_writes_pictures_and_a_page(tmp_path, capsys):
     assert page.tags.count("img") == 2 and "ndd.crop(x, crop=[80, 80], crop_pos_x=0.2)" in text
     assert all((tmp_path / "out" / src).exists() for src in re.findall(r'img src="([^"]+)"', text))
     assert re.search(r"<small>flip__u8_u8__\w+</small>", text)
-    with pytest.raises(SystemExit, match="'cast' has no picture; known: brightness, "):
+    known = r"'cast' has no picture; known: auto_augment\.auto_augment, "
+    with pytest.raises(SystemExit, match=known):
         main(["gallery", "cast"])
+
+
+def test_warm_compiles_single_ops_ahead(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("NDD_CACHE_DIR", str(tmp_path))
+    assert main(["warm", "--processes", "1", "flip"]) == 0
+    text = capfd.readouterr().out
+    made = [f.name.partition("__")[0] for f in (tmp_path / "cpu").glob("*.o")]
+    # the conversion of the photos and a mirror, for each type, and the helpers that these call
+    assert made.count("cast") == made.count("flip") == 2
+    assert text.startswith(f"{tmp_path}: compiled {len(made)} kernels for 1 call in ")
+    assert "(1 at once; 0 combinations" in text
+    assert main(["warm", "--processes", "1", "flip"]) == 0
+    assert "compiled 0 kernels" in capfd.readouterr().out
+    with pytest.raises(SystemExit, match="warm: 'cast' is no image op; known: "):
+        main(["warm", "cast"])
 
 
 def test_unknown_commands_are_refused(capsys):

@@ -84,6 +84,14 @@ def test_ssl_views(run, tmp_path):
     assert (tmp_path / "views.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_auto_augment(run, tmp_path):
+    path = tmp_path / "augmented.png"
+    text = run("auto_augment", f"--per-class 4 --size 40 --resolution 32 --picture {path}")
+    for name in ("RandAugment", "TrivialAugment", "AutoAugment"):
+        assert f"{name}: 2 batches, the last of (8, 3, 32, 32)" in text, text
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
 def test_speech_learns(run, tmp_path):
     text = run("speech", f"--per-word 24 --epochs 4 --picture {tmp_path / 'words.png'}")
     accuracies = [float(a) for a in re.findall(r"accuracy (\d\.\d+)", text)]
@@ -138,6 +146,41 @@ def test_ddp_with_two_processes():
     )
     assert found.returncode == 0, found.stderr[-2000:]
     assert "epoch 0: [6, 6] files, 12 in all, same weights" in found.stdout
+
+
+@pytest.mark.slow
+def test_ddp_goes_on_with_another_number_of_processes(run, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    arguments = f"--size 32 --per-class 4 --checkpoint {tmp_path / 'job.pt'}"
+    found = subprocess.run(
+        [*command, str(EXAMPLES / "ddp_elastic.py"), *arguments.split(), "--stop-after", "2"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert "2 ranks: 8 files so far, 8 different ones" in found.stdout
+    assert "1 ranks: 12 files so far, 12 different ones" in run("ddp_elastic", arguments)
+
+
+def test_workers_of_a_dataloader(run):
+    text = run("dataloader_workers", "--size 32 --per-class 4")
+    assert "2 workers (fork): the same views twice" in text
+
+
+@pytest.mark.slow
+def test_lightning_learns():
+    pytest.importorskip("lightning", reason="an extra that the tests do not need otherwise")
+    arguments = "--per-class 32 --size 48 --resolution 40"
+    command = [sys.executable, str(EXAMPLES / "lightning_training.py"), *arguments.split()]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert float(re.search(r"after 3 epochs: accuracy (\d\.\d+)", found.stdout)[1]) > 0.85
 
 
 def test_boxes_follow_their_pictures(run, device):

@@ -18,4 +18,5 @@ def mistakes(x: ndd.Batch) -> None:
     ndd.readers.File(file_rot="/data")  # type: ignore[call-arg]
     ndd.rezise(x)  # type: ignore[attr-defined]
     x.at(0)  # type: ignore[attr-defined]
+    print(x[0])  # type: ignore[index]
     print(x + "a")  # type: ignore[operator]

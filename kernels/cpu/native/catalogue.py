@@ -23,6 +23,7 @@ from . import (
     bilinear,
     byte_tables,
     folded_sums,
+    row_moves,
     row_sums,
     window_ranks,
     window_rows,
@@ -34,6 +35,7 @@ from .example_fields import example_fields, example_values
 from .folded_sums import sum_folded_row
 from .fourier import sum_lanes, transform_frames
 from .jpeg_headers import jpeg_frames
+from .row_moves import copy_row, weave_row
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
 from .sincs import block_start, resample_block
@@ -61,7 +63,7 @@ def as_f32(typingctx: Any, word: Any) -> Any:
 _PLAIN = (
     fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, sum_folded_row, turn_line,
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
-    example_fields, example_values, crc32c_parts, tar_headers,
+    example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
@@ -92,6 +94,8 @@ def helper(name: str) -> tuple[Any, Any]:
         function = window_rows.pad_edges("_".join(rest[1:]))
     elif name.startswith("look_up_bytes"):
         function = byte_tables.look_up_bytes(int(rest[2]))
+    elif name.startswith("move_row"):
+        function = row_moves.move_row(int(rest[1]))
     elif name.startswith("find_objects"):
         function = make_find_objects(DType.parse(rest[1]))
     elif (made := window_ranks.made(name)) is not None:

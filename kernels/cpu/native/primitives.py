@@ -114,8 +114,12 @@ def _make_stack(nbytes: int) -> Any:
         """Address of a block on the kernel's stack."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            block = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), nbytes))
-            block.align = 64
+            # Not `cgutils.alloca_once`: it stores an array of zeros, which LLVM splits into bytes
+            # and then looks at one by one. Compiling a rotation took 1.0 s that way instead of 0.3.
+            with builder.goto_entry_block():
+                block = builder.alloca(ir.ArrayType(ir.IntType(8), nbytes))
+                block.align = 64
+                cgutils.memset(builder, block, ir.Constant(ir.IntType(64), nbytes), 0)
             return builder.ptrtoint(block, ir.IntType(64))
 
         return types.int64(), codegen

@@ -42,6 +42,14 @@ _own = _LocalEncoder()
 forks.in_child(lambda: _own.__init__())  # type: ignore[misc]
 
 
+def encoded(pixels: Array, quality: int) -> bytes:
+    """RGB `pixels` [H, W, 3] as the bytes of a JPEG file of this quality (1 to 100)."""
+    stream = _own.encode(np.ascontiguousarray(pixels), quality)
+    if stream is None:
+        raise ValueError(f"an image of shape {pixels.shape} cannot be encoded as JPEG")
+    return bytes(memoryview(stream))
+
+
 def round_trip(pixels: Array, quality: int, out: Array) -> None:
     """Write what JPEG of this quality (1 to 100) leaves of RGB `pixels` [H, W, 3] into `out`."""
     if not pixels.size:

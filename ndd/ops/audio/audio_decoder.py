@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ...codecs import sound_files as codec
-from ...codecs.on_error import check_policy
+from ...codecs.on_error import check_decoder_policy
 from ...codecs.sound_files import Sound, Sounds
 from ...core import convert
 from ...core.errors import user_site
 from ...core.schema import data, geometry, op, static
 from ...fusion.graph import build
+from ...fusion.graph.doubts import doubted
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
 from ...kernels.ir import dtypes as dt
@@ -32,13 +33,14 @@ soundfile.write(file, [0.5, -0.5], 8000, format='WAV')
     "dtype=ndd.uint8))\nsamples.torch().tolist(), rate.item()\n=([[0.5], [-0.5]], 8000.0)",
 )  # fmt: skip
 def audio(
-    input=data("Encoded sounds: the bytes of files."),
+    input=data("Encoded sounds: the bytes of files.", files=True),
     downmix=static(bool, False, "Whether to average all channels; then results have one axis."),
     dtype=static(DType, dt.float32, "Element type of the samples: float32, int16 or int32."),
     on_error=static(
         "Policy", "raise",
         "What to do with a sound that cannot be decoded: 'raise' an error, or 'fill' it with an "
-        "empty or silent one. `ndd.decoders.errors` records failures.",
+        "empty or silent one. `batch.valid` tells which samples are bad, and `ndd.decoders.errors` "
+        "records failures.",
     ),
     quality=static(float, 50.0, QUALITY_DOC),
     sample_rate=geometry(float, 0.0, "Sampling rate of the results, in Hz; the file's own if 0."),
@@ -52,7 +54,7 @@ def audio(
     if dtype not in _TYPES:
         raise TypeError(f"`dtype` must be one of {', '.join(map(str, _TYPES))}, got {dtype}")
     if on_error not in ("raise", "fill"):
-        check_policy(on_error, name)
+        check_decoder_policy(on_error, name)
         raise ValueError(f"{name}: `on_error` must be 'raise' or 'fill', got {on_error!r}")
     decoding = _Decoding(name, input, on_error == "raise")
     rates = np.array([h.rate for h in decoding.headers], np.float64)
@@ -69,7 +71,11 @@ def audio(
     y = decoded(name, input, sounds, frames, wanted, dtype, quality)
     own = [np.asarray(r, np.float32) for r in wanted]
     rate = convert.copy_arrays(own, dt.float32, None, input.batch)
-    return y.like(source_info=input.source_info), rate
+    y = y.like(source_info=input.source_info)
+    if on_error == "fill":
+        doubts = doubted(decoding.failures, input.count)
+        y, rate = y.like(doubts=(*y.doubts, *doubts)), rate.like(doubts=doubts)
+    return y, rate
 
 
 def decoded(
@@ -100,6 +106,7 @@ class _Decoding:
         self.x = x
         self.is_strict = is_strict
         self.sources = sources_of(x)
+        self.failures: set[int] = set()
         self.ahead = this_thread.failures  # set if the call is made in advance
         self.data: list[Array] = convert.arrays_of(encoded(x))
         self.headers = [self._header(s) for s in range(x.count)]
@@ -125,6 +132,7 @@ class _Decoding:
         problem = ValueError(f"sample {s}{source}: {error}")
         if self.is_strict:
             raise problem from None
+        self.failures.add(s)
         place = self.sources[s], s
         if self.ahead is None:
             errors.add(*place, problem)

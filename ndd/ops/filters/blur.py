@@ -89,17 +89,25 @@ def _gaussians(sigma: Array, size: Array) -> tuple[Array, Array]:
     room = size.max(axis=0)
     starts = np.concatenate([[0], np.cumsum(room)])
     weights = np.zeros((len(sigma), starts[-1]), np.float32)
+    repeats = ((size == size[:, :1]) & (sigma == sigma[:, :1])).all(axis=0)
     for k in range(size.shape[1]):
-        radius = size[:, k] // 2
-        distance = np.arange(room[k])[None, :] - radius[:, None]
-        s = sigma[:, k]
-        factor = np.float32(0.5) / (s * s)
-        square = (distance * distance).astype(np.float32)
-        # exp in float64, rounded to float32, nearly always equals the C library's float32 exp.
-        exact = np.exp(-(square * factor[:, None]).astype(np.float64)).astype(np.float32)
-        half = np.where(distance < 0, exact, np.float32(0))
-        total = np.float32(2) * np.add.accumulate(half, axis=1, dtype=np.float32)[:, -1] + 1
-        bell = exact * (np.float32(1) / total.astype(np.float32))[:, None]
-        inside = np.abs(distance) <= radius[:, None]
-        weights[:, starts[k] : starts[k + 1]] = np.where(inside, bell, 0)
+        own = weights[:, starts[k] : starts[k + 1]]
+        if k and repeats[k]:
+            own[...] = weights[:, : starts[1]]  # usually all axes have the same window
+        else:
+            own[...] = _bells(sigma[:, k], size[:, k], int(room[k]))
     return weights, starts[None, :-1]
+
+
+def _bells(sigma: Array, size: Array, room: int) -> Array:
+    """The weights of one axis, [samples, room]."""
+    radius = size // 2
+    distance = np.arange(room)[None, :] - radius[:, None]
+    factor = np.float32(0.5) / (sigma * sigma)
+    square = (distance * distance).astype(np.float32)
+    # exp in float64, rounded to float32, nearly always equals the C library's float32 exp.
+    exact = np.exp(-(square * factor[:, None]).astype(np.float64)).astype(np.float32)
+    half = np.where(distance < 0, exact, np.float32(0))
+    total = np.float32(2) * np.add.accumulate(half, axis=1, dtype=np.float32)[:, -1] + 1
+    bell = exact * (np.float32(1) / total.astype(np.float32))[:, None]
+    return np.where(np.abs(distance) <= radius[:, None], bell, 0)

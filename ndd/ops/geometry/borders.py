@@ -8,8 +8,7 @@ import numpy as np
 
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
-from ...fusion.graph.shapes import Array, Shapes
-from ...fusion.kinds.frames import numbered
+from ...fusion.graph.shapes import Array, Shapes, numbered
 
 # Names of policies → the rule. Those of elements a b c d: clamp repeats the last one (d d d),
 # reflect_1001 mirrors them all (d c b), reflect_101 all but the last (c b a), wrap begins anew.

@@ -79,7 +79,7 @@ def crop_mirror_normalize(
     )
     target = _output_layout(x.layout, output_layout)
     y = _normalize(x, mean, std, scale, shift, output_dtype or dtype)
-    if pad_output:
+    if pad_output and "C" in x.layout:
         y, fill_values = _pad_channels(name, y, fill_values, out_of_bounds_policy)
         size[:, _channel_axis(x)] = y.shapes.rows[:, _channel_axis(x)]
     y = take_window(name, y, axes, start, size, out_of_bounds_policy, fill_values, x.layout)
@@ -88,7 +88,7 @@ def crop_mirror_normalize(
 
 
 def _output_layout(layout: str, wanted: str) -> str:
-    if not wanted:
+    if not wanted or (wanted == "CHW" and "C" not in layout):
         return layout
     if sorted(wanted) == sorted(layout):
         return wanted
@@ -104,10 +104,16 @@ def _output_layout(layout: str, wanted: str) -> str:
 
 def _normalize(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: DType) -> Node:
     channel = _channel_axis(x)
-    _check_per_channel("mean", mean.shapes.rows, x, channel)
-    _check_per_channel("std", std.shapes.rows, x, channel)
+    for name, given in (("mean", mean), ("std", std)):
+        if channel is not None:
+            _check_per_channel(name, given.shapes.rows, x, channel)
+        elif bool((given.shapes.volumes != 1).any()):
+            raise ValueError(
+                f"`{name}` has {given.shapes.rows.max()} values, but the layout {x.layout} has no "
+                f"channels"
+            )
     inputs = [x, mean, std, scale, shift]
-    axes = [tuple(range(x.rank)), *((channel,) * v.rank for v in inputs[1:])]
+    axes = [tuple(range(x.rank)), *((channel or 0,) * v.rank for v in inputs[1:])]
     return build.pointwise(
         "crop_mirror_normalize", _normalized, inputs, axes, x.shapes, x.layout, (dtype,)
     )
@@ -130,6 +136,7 @@ def _pad_channels(name: str, x: Node, fill: tuple[float, ...], policy: str):
     The new channels hold these values only if the window is padded as well, else 0.
     """
     axis = _channel_axis(x)
+    assert axis is not None
     size = np.array(x.shapes.rows)
     size[:, axis] = [c and 1 << (c - 1).bit_length() for c in size[:, axis].tolist()]
     if len(fill) == x.shapes.extent(axis) != 1:
@@ -139,8 +146,8 @@ def _pad_channels(name: str, x: Node, fill: tuple[float, ...], policy: str):
     return take_window(name, x, [axis], start, size, "pad", own, x.layout), fill
 
 
-def _channel_axis(x: Node) -> int:
-    return (x.layout or "").index("C")
+def _channel_axis(x: Node) -> int | None:
+    return x.layout.index("C") if x.layout and "C" in x.layout else None
 
 
 # -- erase ---------------------------------------------------------------------------------------

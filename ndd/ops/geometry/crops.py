@@ -27,7 +27,7 @@ from .window import (
 
 
 @op.graph(
-    layouts="FDHWC FHWC DHWC HWC FCDHW FCHW CDHW CHW",
+    layouts="FDHWC FHWC DHWC HWC FCDHW FCHW CDHW CHW HW DHW FHW FDHW",
     sample="ndd.flip(ndd.zeros(shape=[2, 3, 1], layout='HWC')).shape\n=(2, 3, 1)",
 )
 def flip(
@@ -44,7 +44,7 @@ def flip(
 
 
 @op.graph(
-    layouts=CROPPED, rejects="bool",
+    layouts=CROPPED,
     sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\n"
     "ndd.crop(image, crop=[4, 6]).shape\n=(4, 6, 3)",
 )  # fmt: skip
@@ -74,7 +74,6 @@ def crop(
 
 @op.graph(
     enums="moved",
-    rejects="bool",
     sample="image = ndd.zeros(shape=[8, 8, 3], dtype=ndd.uint8, layout='HWC')\n"
     "ndd.slice(image, start=[1, 2], shape=[4, 3]).shape\n=(3, 4, 3)",
 )  # fmt: skip

@@ -7,8 +7,7 @@ import numpy as np
 from ...core.schema import OPS
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
-from ...fusion.graph.shapes import Array
-from ...fusion.kinds.frames import numbered
+from ...fusion.graph.shapes import Array, numbered
 from ...kernels.ir.dtypes import DType
 
 

@@ -18,7 +18,7 @@ from ...kernels.ir.expr import Expr
 from .axis_groups import Uneven
 from .borders import bordered, rule_of
 
-CROPPED = "HWC CHW DHWC CDHW FHWC FCHW CFHW FDHWC FCDHW CFDHW"
+CROPPED = "HWC CHW DHWC CDHW FHWC FCHW CFHW FDHWC FCDHW CFDHW HW DHW FHW FDHW"
 FILL_DOC = "Value of padding, or one per channel; for out_of_bounds_policy='constant'."
 POSITION_DOC = "Relative position of the window: 0 at the beginning, 1 at the end."
 OLD_DOC = "Deprecated and without effect."

@@ -14,7 +14,8 @@ import numpy as np
 from ...codecs.image import decode as codec
 from ...codecs.image.decode import Images
 from ...codecs.image.headers import Headers
-from ...codecs.on_error import Ledger, SampleError, check_policy
+from ...codecs.image.scaled import simplejpeg
+from ...codecs.on_error import Ledger, SampleError, check_decoder_policy
 from ...core import convert
 from ...core.batch import Batch
 from ...core.errors import at_site, user_site
@@ -22,6 +23,7 @@ from ...core.handle import Handle, evaluate_node
 from ...core.schema import OPS, data, geometry, op, static
 from ...core.tensor import Tensor
 from ...fusion.graph import build
+from ...fusion.graph.doubts import doubted
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
 from ...kernels.gpu.env import simulating
@@ -30,6 +32,7 @@ from ...kernels.ir import expr as ex
 from ...kernels.ir import interpreter as interp
 from ...kernels.ir.dtypes import DALIImageType, DType
 from ...loop.calls import this_thread
+from ...runtime.context import scales_decoding
 from ...runtime.rng import draw_of
 from ..geometry.window import CROP_ROUNDINGS, OLD_DOC, POSITION_DOC, ROUNDING_DOC, crop_bounds
 from ..random.crop import (
@@ -42,13 +45,18 @@ from ..random.crop import (
 )
 
 ON_ERROR_DOC = (
-    "What to do with an image that cannot be decoded: 'raise' an error; 'skip' it and use another "
-    "image of the batch in its place; 'fill' it with zeros; or call a function that takes the "
-    "SampleError and returns the pixels, or None to skip. `ndd.decoders.errors` records failures."
+    "What to do with an image that cannot be decoded: 'raise' an error; 'fill' it with zeros; or "
+    "call a function that takes the SampleError and returns the pixels, or None to fill. "
+    "`batch.valid` tells which samples are bad, and `ndd.decoders.errors` records failures."
 )
 ISOLATE_DOC = (
     "Decode in other processes with limits of memory and time, where a hostile file costs only "
     "itself; the default is False, or True if the environment has NDD_ISOLATE=1."
+)
+SCALED_DOC = (
+    "Where a resize shrinks a JPEG by more than 4, decode only 1/2, 1/4 or 1/8 of its pixels per "
+    "side, never less than twice the target; faster, not exact, needs simplejpeg. By default what "
+    "`ndd.fusion_options` says."
 )
 PIXEL_TYPES = (dt.uint8, dt.int8, dt.uint16, dt.int16, dt.uint32, dt.int32, dt.float32)
 
@@ -90,6 +98,7 @@ _USED = {
     "jpeg_fancy_upsampling": static(bool, False, "Smooth JPEG chroma on the GPU, as the CPU does."),
     "on_error": static("Policy", "raise", ON_ERROR_DOC),
     "output_type": static(DALIImageType, DALIImageType.RGB, "Colour space of the result."),
+    "scaled_decode": static(bool, None, SCALED_DOC),
     "use_fast_idct": static(bool, False, "Decode JPEG faster and less exactly."),
 }
 
@@ -103,6 +112,7 @@ class Options(NamedTuple):
     jpeg_fancy_upsampling: bool
     on_error: Any
     output_type: DALIImageType
+    scaled_decode: bool | None
     use_fast_idct: bool
 
 
@@ -114,7 +124,7 @@ def _image_decoder(body: Callable[..., Any]) -> Callable[..., Any]:
         options = Options(**{name: arguments.pop(name) for name in _USED})
         for name in unused:
             del arguments[name]
-        check_policy(options.on_error, f"decoders.{body.__name__}")
+        check_decoder_policy(options.on_error, f"decoders.{body.__name__}")
         return body(*inputs, options=options, ordinal=ordinal, **arguments)
 
     own = [p for p in inspect.signature(body).parameters.values() if p.default is not p.empty]
@@ -241,9 +251,14 @@ class Decoding:
             result = build.pointwise(
                 self.name, body, [result], [(0, 1, 2)], self.shapes, "HWC", (dtype,)
             )
-        if callable(self.options.on_error) or self.options.on_error == "skip":
+        if callable(self.options.on_error):
             result = self._replaced(result)
-        return result.like(source_info=self.x.source_info)
+        doubts = result.doubts
+        if self.options.on_error != "raise":
+            doubts = (*doubts, *doubted(self.failures, self.x.count))
+        named = result.like(source_info=self.x.source_info, doubts=doubts)
+        named.result.scaling = result.result.scaling
+        return named
 
     def _pixels(self, dtype: DType, ordinal: int | None) -> Node:
         if ordinal is not None and not simulating() and self.images.suits_gpu(dtype):
@@ -254,10 +269,22 @@ class Decoding:
             has_regions=True,
         )  # fmt: skip
         node.result.site = user_site()
-        return node if ordinal is None else build.transfer(node, ordinal)
+        if ordinal is not None:
+            return build.transfer(node, ordinal)
+        self._allow_scaling(node)
+        return node
+
+    def _allow_scaling(self, node: Node) -> None:
+        """Note on a node that a resize may have it decoded smaller, if the caller wants that."""
+        asked = self.options.scaled_decode
+        wanted = scales_decoding() if asked is None else asked
+        if wanted and not self.isolate and self.images.regions is None:
+            simplejpeg()  # tells at the call if it is missing
+            node.result.scaling = self.x, self.images
 
     def _replaced(self, node: Node) -> Node:
-        """Evaluate now and replace failed samples, because shapes depend on which samples fail."""
+        """Evaluate now and ask the user's function for the samples that failed; it may give other
+        shapes."""
         from ...core.call import _on, on_host
         from ...runtime.context import current_context
 
@@ -265,18 +292,11 @@ class Decoding:
         evaluate_node(node)
         if not self.failures:
             return node
-        policy = self.options.on_error
         arrays = convert.arrays_of(on_host(node))
-        good = [s for s in range(len(arrays)) if s not in self.failures]
         for s in sorted(self.failures):
-            given = policy(self.failures[s]) if callable(policy) else None
+            given = self.options.on_error(self.failures[s])
             if given is not None:
                 arrays[s] = self._checked(given, node.dtype)
-            elif good:
-                # take the next good one, so that separate runs of failures get different images
-                arrays[s] = arrays[next((g for g in good if g > s), good[0])]
-            else:
-                raise ValueError(f"no image of the batch can be decoded: {self.failures[s].cause}")
         made = convert.copy_arrays(arrays, node.dtype, "HWC", node.batch)
         return made if node.device is None else _on(made, node.device)
 
@@ -292,7 +312,7 @@ class Decoding:
 
 # -- the ops -------------------------------------------------------------------------------------
 
-_ENCODED = "Encoded images: the bytes of files."
+_ENCODED = "Encoded images: the bytes of files, also as `bytes`, a list of `bytes`, or PIL images."
 
 
 _PNM = "pnm = ndd.tensor(list(b'P3 2 1 255 1 2 3 4 5 6 '), dtype=ndd.uint8)\n"
@@ -304,7 +324,7 @@ _PNM = "pnm = ndd.tensor(list(b'P3 2 1 255 1 2 3 4 5 6 '), dtype=ndd.uint8)\n"
     sample=_PNM + "ndd.decoders.image(pnm).torch().tolist()\n=[[[1, 2, 3], [4, 5, 6]]]",
 )
 @_image_decoder
-def image(input=data(_ENCODED), *, options, ordinal):
+def image(input=data(_ENCODED, files=True), *, options, ordinal):
     """Decode images: JPEG, PNG, BMP, TIFF, WebP, JPEG 2000 or PNM."""
     return Decoding("decoders.image", input, options).node(ordinal)
 
@@ -317,7 +337,7 @@ def image(input=data(_ENCODED), *, options, ordinal):
 )
 @_image_decoder
 def image_crop(
-    input=data(_ENCODED),
+    input=data(_ENCODED, files=True),
     crop=geometry(float, None, "Size of the window: (H, W).", vector=True),
     crop_d=geometry(float, None, "Depth of the window; images have none."),
     crop_h=geometry(float, None, "Height of the window; 0 for the full height."),
@@ -347,7 +367,7 @@ def image_crop(
 )
 @_image_decoder
 def image_slice(
-    data=data(_ENCODED),
+    data=data(_ENCODED, files=True),
     anchor=geometry(None, None, "Start of the window per axis.", vector=True, positional=True),
     shape_input=geometry(None, None, "Extent of the window.", vector=True, positional=True),
     axes=geometry(int, None, "Axes that the bounds apply to; W, H if omitted.", vector=True),
@@ -382,7 +402,7 @@ def image_slice(
 )
 @_image_decoder
 def image_random_crop(
-    input=data(_ENCODED),
+    input=data(_ENCODED, files=True),
     num_attempts=static(int, 10, ATTEMPTS_DOC),
     random_area=static("floats", (0.08, 1.0), AREA_DOC),
     random_aspect_ratio=static("floats", (3 / 4, 4 / 3), ASPECT_DOC),
@@ -404,7 +424,7 @@ _SHAPE_TYPES = (dt.int32, dt.uint32, dt.int64, dt.uint64, dt.float32, dt.float64
 
 @op.graph(mixed=True, sample=_PNM + "ndd.peek_image_shape(pnm)[1].item()\n=2")
 def peek_image_shape(
-    input=data(_ENCODED),
+    input=data(_ENCODED, files=True),
     adjust_orientation=static(bool, True, "Apply the EXIF orientation to the shape."),
     dtype=static(DType, dt.int64, "Element type of the result."),
     image_type=static(DALIImageType, DALIImageType.RGB, "Determines the number of channels."),
@@ -418,7 +438,9 @@ def peek_image_shape(
     if dtype not in _SHAPE_TYPES:
         known = ", ".join(map(str, _SHAPE_TYPES))
         raise TypeError(f"`dtype` must be one of {known}, got {dtype}")
-    options = Options(adjust_orientation, dt.uint8, isolate, False, "raise", image_type, False)
+    options = Options(
+        adjust_orientation, dt.uint8, isolate, False, "raise", image_type, False, False
+    )
     shapes = Decoding("peek_image_shape", input, options).shapes
     return convert.copy_arrays(list(shapes.rows.astype(dtype.np)), dtype, None, input.batch)
 
@@ -436,7 +458,7 @@ ndd.decoders.numpy(numpy.frombuffer(file.getbuffer(), numpy.uint8)).torch().toli
 =[0, 1, 2]""",
 )
 def numpy(
-    data=data("Encoded arrays: the bytes of .npy files."),
+    data=data("Encoded arrays: the bytes of .npy files.", files=True),
     dtype=static(DType, None, "Element type of the result; that of the arrays if omitted."),
     *,
     ordinal,

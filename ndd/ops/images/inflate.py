@@ -27,7 +27,7 @@ ndd.decoders.inflate(numpy.frombuffer(block, numpy.uint8), shape=[2, 3]).torch()
 =[[0, 1, 2], [3, 4, 5]]""",
 )
 def inflate(
-    input=data("Compressed bytes: a block per sample, or several."),
+    input=data("Compressed bytes: a block per sample, or several.", files=True),
     algorithm=static(str, "LZ4", "How the blocks are compressed; only LZ4 is known."),
     check_output_size=static(bool, False, "Sizes are always checked; without effect."),
     chunk_offsets=geometry(

@@ -40,6 +40,7 @@ class Elementwise:
     takes_bool: bool = False
     only_integers: bool = False
     label: str = ""  # the name in kernels and explain
+    has_condition: bool = False  # the first operand chooses between the others
 
     @property
     def shown(self) -> str:
@@ -171,7 +172,17 @@ MATH = (
     _f("tanh", ml.tanh, "Hyperbolic tangent."),
 )
 
-FUNCTIONS = {f.name: f for f in (*ARITHMETIC, *COMPARISON, *UNARY, *MATH)}
+
+def _select(condition: Expr, x: Expr, y: Expr) -> Expr:
+    return ex.select(condition, x, y)
+
+
+WHERE = Elementwise(
+    "where", _select, 3, "Choose between two values, element by element.", takes_bool=True,
+    label="where", has_condition=True,
+)  # fmt: skip
+
+FUNCTIONS = {f.name: f for f in (*ARITHMETIC, *COMPARISON, *UNARY, *MATH, WHERE)}
 
 
 # -- types ---------------------------------------------------------------------------------------
@@ -179,14 +190,14 @@ FUNCTIONS = {f.name: f for f in (*ARITHMETIC, *COMPARISON, *UNARY, *MATH)}
 
 def result_type(f: Elementwise, dtypes: Sequence[DType]) -> tuple[DType, DType]:
     """(type of the result, type of the computation); raises TypeError if operands do not fit."""
-    common = dtypes[0]
     enum = next((t for t in dtypes if t.is_enum), None)
     if enum is not None:
         raise TypeError(
             f"operands of `{f.shown}` cannot be {enum}; ndd.cast(value, dtype=ndd.int32) gives its "
             f"number"
         )
-    for t in dtypes[1:]:
+    common, *others = dtypes[f.has_condition :]
+    for t in others:
         common = promote(common, t)
     if common is dt.bool_ and not f.takes_bool:
         if f.arity == 1:
@@ -213,6 +224,11 @@ def _run(*arguments: Any) -> Expr:
     *xs, name = arguments
     f = FUNCTIONS[name]
     result, common = result_type(f, [x.dtype for x in xs])
+    if f.has_condition:
+        condition, *values = xs
+        if condition.dtype is not dt.bool_:
+            condition = ex.ne(condition, ex.const(0, condition.dtype))
+        return f.body(condition, *(ex.cast(x, result) for x in values))
     kinds = {x.dtype for x in xs}
     if f.result == "bool" and dt.uint64 in kinds and common is dt.int64:
         return _compare_with_uint64(f, *xs)
@@ -306,7 +322,8 @@ def broadcast_shapes(nodes: Sequence[Node]) -> tuple[Shapes, list[tuple[int, ...
     batches = {n.count for n in nodes if n.batch}
     if len(batches) > 1:
         a, b = sorted(batches)[:2]
-        raise ValueError(f"Inconsistent batch size: {a} != {b}")
+        sizes = [f"operand {k} has {n.count} samples" for k, n in enumerate(nodes) if n.batch]
+        raise ValueError(f"Inconsistent batch size: {a} != {b}: {', '.join(sizes)}")
     count = next(iter(batches), 1)
     full = [n for n in nodes if n.rank == rank]
     first = next((n for n in full if n.count == count), full[0]).shapes

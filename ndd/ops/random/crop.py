@@ -20,7 +20,7 @@ from ..resample.resize import (
     INTERP_DOC,
     MAG_DOC,
     MIN_DOC,
-    REJECTED,
+    NEAREST_ONLY,
     resample_frame,
     result_type,
     spatial_axes,
@@ -158,8 +158,8 @@ def random_crop_generator(
 
 
 @op.graph(
-    layouts="HWC CHW FHWC FCHW CFHW",
-    rejects=REJECTED,
+    layouts="HWC CHW FHWC FCHW CFHW HW FHW",
+    nearest_only=NEAREST_ONLY,
     sample="""image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout='HWC')
 ndd.random_resized_crop(image, size=[24, 24], rng=ndd.random.RNG(seed=1234)).shape
 =(24, 24, 3)""",

@@ -24,8 +24,8 @@ from ..random.crop import RNG_DOC
 from .sampling import (
     INTERP_DOC,
     LINEAR,
+    NEAREST_ONLY,
     NN,
-    REJECTED,
     centre,
     check_filter,
     f32,
@@ -35,7 +35,7 @@ from .sampling import (
 )
 from .warp import spatial_axes
 
-LAYOUTS = "HWC FHWC CHW FCHW"  # upstream takes only the first
+LAYOUTS = "HWC FHWC CHW FCHW HW FHW"  # upstream takes only the first
 _FILL_DOC = "Value outside the input, converted to its type."
 _MASK_DOC = "Samples with mask 0 are not changed."
 _IMAGE = "image = ndd.zeros(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')\n"
@@ -62,7 +62,7 @@ def _displace(
     name: str, place: Displacement, x: Node, numbers: Sequence[Node], fill_value: float,
     interp: DALIInterpType, mask: Node,
 ) -> Node:  # fmt: skip
-    check_filter("interp_type", interp, (NN, LINEAR))
+    check_filter(x, "interp_type", interp, (NN, LINEAR))
     fill = beside(convert.const_scalar(c_cast(fill_value, x.dtype), x.dtype), x)
     always = beside(convert.const_scalar(1, dt.int32), x)
     inputs = [x, fill, mask, *numbers]
@@ -81,7 +81,9 @@ def _waves(x: Expr, rows: int, columns: int, *numbers: Expr) -> tuple[Expr, Expr
     )
 
 
-@op.graph(layouts=LAYOUTS, rejects=REJECTED, sample=_IMAGE + "ndd.water(image).shape\n=(4, 6, 3)")
+@op.graph(
+    layouts=LAYOUTS, nearest_only=NEAREST_ONLY, sample=_IMAGE + "ndd.water(image).shape\n=(4, 6, 3)"
+)
 def water(
     input=data("Images."),
     ampl_x=arg(float, 10.0, "Amplitude of the wave in x, in pixels."),
@@ -109,7 +111,11 @@ def _bulge(x: Expr, rows: int, columns: int) -> tuple[Expr, Expr]:
     return middle[0] + dy * distance / radius, middle[1] + dx * distance / radius
 
 
-@op.graph(layouts=LAYOUTS, rejects=REJECTED, sample=_IMAGE + "ndd.sphere(image).shape\n=(4, 6, 3)")
+@op.graph(
+    layouts=LAYOUTS,
+    nearest_only=NEAREST_ONLY,
+    sample=_IMAGE + "ndd.sphere(image).shape\n=(4, 6, 3)",
+)
 def sphere(
     input=data("Images."),
     fill_value=static(float, 0.0, _FILL_DOC),
@@ -131,7 +137,7 @@ def _shaken(x: Expr, rows: int, columns: int, table: Expr, degree: Expr) -> tupl
 
 
 @op.graph(
-    layouts=LAYOUTS, rejects=REJECTED,
+    layouts=LAYOUTS, nearest_only=NEAREST_ONLY,
     sample=_IMAGE + "ndd.jitter(image, rng=ndd.random.RNG(seed=1)).shape\n=(4, 6, 3)",
 )  # fmt: skip
 def jitter(
@@ -143,7 +149,7 @@ def jitter(
     rng=static("RNG", None, RNG_DOC),
 ):
     """Move every pixel by a random amount; the frames of a sequence move alike."""
-    check_filter("interp_type", interp_type, (NN, LINEAR))
+    check_filter(input, "interp_type", interp_type, (NN, LINEAR))
     draw = draw_of(rng)
     table = np.empty((input.count, 5), np.uint32)
     table[:] = (*draw.key, 0, *draw.lane)

@@ -17,17 +17,22 @@ import numpy as np
 
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array
-from ...runtime.context import merging, set_merging
+from ...runtime.context import merging, scales_decoding, set_merging, set_scaled_decoding
 from .resize_geometry import Frame
 
 
 @contextmanager
-def fusion_options(*, merge_resamples: bool = False) -> Iterator[None]:
+def fusion_options(*, merge_resamples: bool = False, scaled_decode: bool = False) -> Iterator[None]:
     """Allow fusion to change bits of the results, for the calls in a `with` block.
 
     `merge_resamples`: a resize, rotate or warp_affine of the result of another one samples only
-    once, from the input of the first; `explain` shows such calls as `resize+rotate`. As a decorator
-    it applies to the calls of one function.
+    once, from the input of the first; `explain` shows such calls as `resize+rotate`.
+
+    `scaled_decode`: where a resize shrinks a JPEG by more than 4, the decoder decodes only 1/2, 1/4
+    or 1/8 of its pixels per side, never less than twice the target; `explain` shows `decoders.image
+    (scaled)`. The argument of the same name does this for one decoder.
+
+    As a decorator the options apply to the calls of one function.
 
     >>> import ndd
     >>> image = ndd.zeros(shape=[40, 60, 3], dtype=ndd.uint8, layout="HWC")
@@ -38,12 +43,14 @@ def fusion_options(*, merge_resamples: bool = False) -> Iterator[None]:
     >>> ndd.fusion_options(merge_resamples=True)(ndd.resize)(image, size=[4, 6]).shape
     (4, 6, 3)
     """
-    before = merging()
+    before = merging(), scales_decoding()
     set_merging(merge_resamples)
+    set_scaled_decoding(scaled_decode)
     try:
         yield
     finally:
-        set_merging(before)
+        set_merging(before[0])
+        set_scaled_decoding(before[1])
 
 
 class Sampling(NamedTuple):

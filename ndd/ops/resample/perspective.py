@@ -21,8 +21,8 @@ from .sampling import (
     BORDERS,
     CUBIC,
     LINEAR,
+    NEAREST_ONLY,
     NN,
-    REJECTED,
     affine_row,
     check_filter,
     check_pixels,
@@ -79,7 +79,8 @@ def _projected(x: Expr, matrix: Expr, origin: Expr, *rest: Any) -> Expr:
 
 
 @op.graph(
-    name="experimental.warp_perspective", layouts="HW HWC FHWC CHW FCHW", rejects=REJECTED,
+    name="experimental.warp_perspective", layouts="HW HWC FHWC CHW FCHW FHW",
+    nearest_only=NEAREST_ONLY,
     sample="""image = ndd.zeros(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')
 ndd.experimental.warp_perspective(image, matrix=[1, 0, 0, 0, 1, 0, 0, 0.1, 1], size=[5, 5]).shape
 =(5, 5, 3)""",
@@ -105,7 +106,7 @@ def warp_perspective(
     With `inverse_map=False` the matrix maps the input to the result; the call reads it at once.
     """
     x = input
-    check_filter("interp_type", interp_type, (NN, LINEAR, CUBIC))
+    check_filter(x, "interp_type", interp_type, (NN, LINEAR, CUBIC))
     axes = tuple(spatial_axes(x.layout))
     node, frame = checked_matrix(given_matrix(matrix_input, matrix), x, 3, 3)
     if not inverse_map:
@@ -164,7 +165,7 @@ def _remapped(
 
 
 @op.graph(
-    name="experimental.remap", layouts="HWC FHWC", rejects=REJECTED,
+    name="experimental.remap", layouts="HWC FHWC HW FHW", nearest_only=NEAREST_ONLY,
     sample="""image = ndd.zeros(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')
 ndd.experimental.remap(image, ndd.zeros(shape=[5, 7]), ndd.zeros(shape=[5, 7])).shape
 =(5, 7, 3)""",
@@ -181,7 +182,7 @@ def remap(
     Sequences take one map per frame (FHW, FHWC), or one for all frames.
     """
     x = input
-    check_filter("interp", interp, (NN, LINEAR, CUBIC))
+    check_filter(x, "interp", interp, (NN, LINEAR, CUBIC))
     places = [_map_axes("mapx", mapx, x), _map_axes("mapy", mapy, x)]
     if places[0] != places[1] or not mapx.shapes.same_as(mapy.shapes):
         s = _first_different(mapx, mapy)
@@ -211,12 +212,12 @@ def _first_different(a: Node, b: Node) -> int:
 
 def _map_axes(name: str, node: Node, x: Node) -> tuple[int, ...]:
     """The axis of the image that each dimension of a map runs along."""
-    sequence = x.rank == 4
+    sequence = "F" in (x.layout or "")
     known = {2: "HW", 3: "FHW" if sequence else "HWC", 4: "FHWC"}
     layout = node.layout if node.layout in known.values() else known.get(node.rank)
     if node.dtype is dt.bool_:
         raise TypeError(f"`{name}` must hold numbers, got bool")
-    if layout is None or ("F" in layout and not sequence):
+    if layout is None or not set(layout) <= set(x.layout or ""):
         raise ValueError(
             f"`{name}` must be a map of rows and columns, got {node.rank} dimensions for images "
             f"of layout {x.layout}"

@@ -29,6 +29,7 @@ from ..geometry.window import (
     crop_bounds,
     named_axes,
 )
+from .exact import check_type, nearest_pixels
 from .merging import Sampling, frame_matrices, framed, merged_with, remember
 from .resize_geometry import (
     MODES,
@@ -40,12 +41,14 @@ from .resize_geometry import (
     plan_taps,
     windowed,
 )
-from .sampling import LINEAR, rows_node
+from .sampling import LINEAR, check_pixels, rows_node
+from .scaling import decoded_smaller
 
-# If the layout is missing, we assume the first one that fits.
-LAYOUTS = "HWC FHWC CHW FCHW CFHW DHWC FDHWC CDHW FCDHW CFDHW"
+# If the layout is missing, we assume the first one that fits. Those without C are not upstream's.
+LAYOUTS = "HWC FHWC CHW FCHW CFHW DHWC FDHWC CDHW FCDHW CFDHW HW DHW FHW FDHW"
 # Element types that float32 does not hold exactly, or that upstream rejects.
-REJECTED = "bool i8 u32 i32 u64 i64 f64"
+NEAREST_ONLY = "bool i8 u32 i32 u64 i64 f64"
+_NEAREST_ONLY = tuple(DType.parse(name) for name in NEAREST_ONLY.split())
 
 DTYPE_DOC = "Element type of the result: float32, or the input's (if omitted)."
 INTERP_DOC = "Filter: a `DALIInterpType`, or one per sample as integers. INTERP_LINEAR if omitted."
@@ -72,6 +75,15 @@ def resample_frame(
     dtype: DType, innermost: int | None = None, used: Sequence[int] | None = None,
 ) -> Node:  # fmt: skip
     """Resize `axes` of `x` as `f` says; `used`: the columns of `f` that need interpolation."""
+    is_nearest = all(bool((k == NEAREST).all()) for k in kinds)
+    check_type(x, _NEAREST_ONLY, is_nearest)
+    if x.dtype in _NEAREST_ONLY:
+        inner = len(axes) - 1 if innermost is None else innermost
+        check_pixels(x, axes, Shapes(f.out))
+        taps = plan_taps(f, kinds, antialias, inner).taps
+        return converted(name, nearest_pixels(name, x, axes, f.out, taps), dtype)
+    if x.result.scaling is not None and antialias:
+        x, f = decoded_smaller(x, axes, f, kinds)
     before = merged_with(x, tuple(axes))
     if before is not None and before.frame is None:
         return _warped_after(name, before, x, f, dtype)
@@ -256,12 +268,12 @@ def _resize(
 
 
 resize = op.graph(
-    name="resize", layouts=LAYOUTS, rejects=REJECTED, outputs="save_attrs",
+    name="resize", layouts=LAYOUTS, nearest_only=NEAREST_ONLY, outputs="save_attrs",
     sample=_IMAGE + "ndd.resize(image, resize_shorter=24).shape\n=(24, 32, 3)",
 )(_resize)  # fmt: skip
 
 experimental_resize = op.graph(
-    name="experimental.resize", layouts=LAYOUTS, rejects=REJECTED, outputs="save_attrs",
+    name="experimental.resize", layouts=LAYOUTS, nearest_only=NEAREST_ONLY, outputs="save_attrs",
     sample=_IMAGE + "ndd.experimental.resize(image, size=[24, 24]).shape\n=(24, 24, 3)",
 )(_resize)  # fmt: skip
 
@@ -278,7 +290,7 @@ class _Extents:
 
 
 @op.graph(
-    layouts=LAYOUTS, rejects=REJECTED,
+    layouts=LAYOUTS, nearest_only=NEAREST_ONLY,
     sample=_IMAGE + "ndd.resize_crop_mirror(image, resize_shorter=24, crop=[24, 24]).shape\n"
     "=(24, 24, 3)",
 )  # fmt: skip
@@ -341,7 +353,7 @@ def resize_crop_mirror(
 
 
 @op.graph(
-    rejects=REJECTED,
+    nearest_only=NEAREST_ONLY,
     sample="""ndd.tensor_resize(ndd.zeros(shape=[4, 6], dtype=ndd.float32), sizes=[8, 3]).shape
 =(8, 3)""",
 )  # fmt: skip

@@ -21,12 +21,13 @@ from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIInterpType, DType
 from ...kernels.ir.expr import At, Expr
 from ..geometry.window import beside, check_numbers, round_away
+from .exact import check_type
 
 NN, LINEAR, CUBIC = (DALIInterpType(k) for k in range(3))
 
 # We interpolate all other types: those that float32 holds exactly and, as upstream, int32.
-REJECTED = "bool u32 u64 i64 f64"
-_REJECTED = tuple(DType.parse(name) for name in REJECTED.split())
+NEAREST_ONLY = "bool u32 u64 i64 f64"
+_NEAREST_ONLY = tuple(DType.parse(name) for name in NEAREST_ONLY.split())
 
 INTERP_DOC = "INTERP_NN or INTERP_LINEAR."
 DTYPE_DOC = "Element type of the result; the input's if omitted."
@@ -37,16 +38,19 @@ SIZE_DOC = "Size of the result: (H, W) or (D, H, W); rounded to whole pixels."
 # -- arguments -----------------------------------------------------------------------------------
 
 
-def result_type(x: Node, dtype: DType | None) -> DType:
-    if dtype in _REJECTED:
-        raise TypeError(f"results of type {dtype} are not supported")
+def result_type(x: Node, dtype: DType | None, interp: DALIInterpType) -> DType:
+    if dtype in _NEAREST_ONLY and interp is not NN:
+        raise TypeError(f"results of type {dtype} are not supported by a filter that interpolates")
     return dtype or x.dtype
 
 
-def check_filter(name: str, given: DALIInterpType, allowed: Sequence[DALIInterpType]) -> None:
+def check_filter(
+    x: Node, name: str, given: DALIInterpType, allowed: Sequence[DALIInterpType]
+) -> None:
     if given not in allowed:
         known = ", ".join(a.name for a in allowed)
         raise ValueError(f"`{name}` must be one of {known}, got {given.name}")
+    check_type(x, _NEAREST_ONLY, given is NN)
 
 
 def resized(x: Node, axes: Sequence[int], size: Array | None) -> Shapes:

@@ -21,13 +21,14 @@ from ...kernels.ir.dtypes import DALIInterpType, DType
 from ...kernels.ir.expr import Expr
 from ...runtime.context import merging
 from .merging import composed, merged_with, remember
+from .quarter_turns import can_turn, quarter_turns
 from .sampling import (
     DTYPE_DOC,
     INTERP_DOC,
     LINEAR,
+    NEAREST_ONLY,
     NN,
     OLD_DTYPE_DOC,
-    REJECTED,
     SIZE_DOC,
     check_filter,
     check_pixels,
@@ -39,8 +40,9 @@ from .sampling import (
     stepped_row,
 )
 
-# Upstream has no layouts with channels first. A missing layout is taken as the first that fits.
-LAYOUTS = "HWC FHWC DHWC FDHWC CHW FCHW CDHW FCDHW"
+# Upstream has no layouts with channels first, and none without channels. A missing layout is taken
+# as the first that fits.
+LAYOUTS = "HWC FHWC DHWC FDHWC CHW FCHW CDHW FCDHW HW DHW FHW FDHW"
 FILL_DOC = "Value outside the input; if omitted, its border is repeated."
 _IMAGE = "image = ndd.zeros(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')\n"
 
@@ -116,7 +118,7 @@ def _sampled(
 
 
 @op.graph(
-    layouts=LAYOUTS, rejects=REJECTED,
+    layouts=LAYOUTS, nearest_only=NEAREST_ONLY,
     sample=_IMAGE + "ndd.warp_affine(image, matrix=[1, 0, 2, 0, 1, 0], size=[2, 3]).shape\n"
     "=(2, 3, 3)",
 )  # fmt: skip
@@ -138,14 +140,14 @@ def warp_affine(
 
     With `inverse_map=False` the matrix maps the input to the result; the call reads it at once.
     """
-    check_filter("interp_type", interp_type, (NN, LINEAR))
+    check_filter(data, "interp_type", interp_type, (NN, LINEAR))
     axes = spatial_axes(data.layout)
     given = given_matrix(mtx, matrix)
     node, frame = checked_matrix(given, data, len(axes), len(axes) + 1)
     if not inverse_map:
         node = inverse(node, data, len(axes), affine=True)
     shapes = resized(data, axes, size)
-    kind = result_type(data, dtype or output_dtype)
+    kind = result_type(data, dtype or output_dtype, interp_type)
     return warp("warp_affine", data, node, frame, shapes, fill_value, interp_type, kind)
 
 
@@ -211,7 +213,7 @@ def inverse(matrix: Node, x: Node, ndim: int, affine: bool) -> Node:
 
 
 @op.graph(
-    layouts=LAYOUTS, rejects=REJECTED,
+    layouts=LAYOUTS, nearest_only=NEAREST_ONLY,
     sample=_IMAGE + "ndd.rotate(image, angle=90.0).shape\n=(6, 4, 3)",
 )  # fmt: skip
 def rotate(
@@ -243,11 +245,11 @@ def rotate(
 ):
     """Rotate around the centre: images counter-clockwise, volumes from x to y if the axis is z."""
     x = input
-    check_filter("interp_type", interp_type, (NN, LINEAR))
+    check_filter(x, "interp_type", interp_type, (NN, LINEAR))
     axes = spatial_axes(x.layout)
     angle, axis = _by_frame("angle", angle, 1, x), _by_frame("axis", axis, 3, x)
     frames = max(angle.shape[1], 1 if axis is None else axis.shape[1] // 3)
-    turn = _rotations(angle.astype(np.float64), axis, len(axes), x)
+    turn = _rotations(angle.astype(np.float64), axis, len(axes))
     extents = x.shapes.rows[:, axes][:, ::-1]  # x, y, z
     if size is not None or keep_size:
         shapes = resized(x, axes, size)
@@ -255,13 +257,17 @@ def rotate(
         rows = np.array(np.broadcast_to(x.shapes.rows, (max(x.count, len(turn)), x.rank)))
         rows[:, axes] = _canvas(turn, extents)[:, ::-1]
         shapes = Shapes(rows).checked()
+    kind = result_type(x, dtype or output_dtype, interp_type)
+    if frames == 1 and can_turn(x, interp_type, kind) and not merging():
+        turned = quarter_turns(x, axes, angle[:, 0], shapes)
+        if turned is not None:
+            return turned
     canvas = shapes.rows[:, axes][:, ::-1]
     if x.shapes.uniform and shapes.uniform:
         extents, canvas = extents[:1], canvas[:1]
     matrices = _about_centres(turn, extents / 2, canvas / 2)
     node = rows_node(matrices.reshape(len(matrices), -1).astype(np.float32), x)
     frame = x.layout.index("F") if frames > 1 else None
-    kind = result_type(x, dtype or output_dtype)
     return warp("rotate", x, node, frame, shapes, fill_value, interp_type, kind)
 
 
@@ -277,10 +283,12 @@ def _by_frame(name: str, values: Any, width: int, x: Node) -> Any:
     if len(bad):
         s = int(bad[0])
         wanted = "one number" if width == 1 else f"{width} values"
+        per_sample = x.batch and not isinstance(values, list) and given[0] == width * x.count
+        hint = f"; those of all samples are a Batch: {name}=ndd.batch([...])" * bool(per_sample)
         frames = f", or as many for each of its {counts[s]} frames" if "F" in layout else ""
         raise ValueError(
             f"`{name}` must have {wanted}{frames}, got {given[s % len(given)]} for sample {s} of "
-            f"shape {x.shapes.tuples[s]} ({layout})"
+            f"shape {x.shapes.tuples[s]} ({layout}){hint}"
         )
     if not isinstance(values, list):
         return values
@@ -290,7 +298,7 @@ def _by_frame(name: str, values: Any, width: int, x: Node) -> Any:
     return np.stack(filled).reshape(len(values), -1)
 
 
-def _rotations(degrees: Array, axis: Array | None, ndim: int, x: Node) -> Array:
+def _rotations(degrees: Array, axis: Array | None, ndim: int) -> Array:
     """Matrices [samples or 1, frames, n, n] that turn output vectors into input vectors."""
     if not np.isfinite(degrees).all():
         raise ValueError(f"`angle` must be finite, got {degrees[~np.isfinite(degrees)][0]:g}")
@@ -314,6 +322,12 @@ def _rotations(degrees: Array, axis: Array | None, ndim: int, x: Node) -> Array:
     c, s = c[..., None, None], s[..., None, None]
     # Rodrigues' formula, transposed: from the output back to the input
     return c * np.eye(3) - s * cross + (1 - c) * (cross @ cross + np.eye(3))
+
+
+def turned(degrees: Array, extents: Array) -> Array:
+    """Matrices [samples, 2, 3] that rotate images of these extents (x, y) around their centres."""
+    turn = _rotations(degrees[:, None].astype(np.float32).astype(np.float64), None, 2)
+    return _about_centres(turn, extents / 2, extents / 2)[:, 0]
 
 
 SLACK = 0.01  # pixels by which the rotated image may exceed the canvas (measured upstream)

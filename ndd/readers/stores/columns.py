@@ -12,7 +12,11 @@ from ...fusion.graph.shapes import Array
 
 # Larger columns are kept in a file that is mapped into memory, so that the system can drop pages
 # which nobody uses. Smaller ones are not worth a file.
-MAPPED_BYTES = 64 << 20
+MAPPED_BYTES = 32 << 20
+
+
+# Numbers in this range are kept in 32 bits.
+SHORT_NUMBERS = np.iinfo(np.int32)
 
 
 class Columns:
@@ -49,19 +53,31 @@ class Columns:
     def finish(self) -> list[Array]:
         """One array per column. No more rows may come."""
         self._pack()
-        table = _memory((self._width, len(self)))
+        # Each column has memory of its own, so that `shortened` can free it.
+        columns = [_memory(len(self), np.int64) for _ in range(self._width)]
         begin = 0
         while self._chunks:  # each chunk is freed as soon as it is copied
             chunk = self._chunks.pop(0)
-            table[:, begin : begin + len(chunk)] = chunk.T
+            for column, values in zip(columns, chunk.T, strict=True):
+                column[begin : begin + len(chunk)] = values
             begin += len(chunk)
-        return list(table)
+        return columns
 
 
-def _memory(shape: tuple[int, int]) -> Array:
-    nbytes = shape[0] * shape[1] * 8
+def shortened(column: Array) -> Array:
+    """The numbers of a column in 4 bytes each, if they all fit."""
+    lowest, highest = column.min(initial=0), column.max(initial=0)
+    if lowest < SHORT_NUMBERS.min or highest > SHORT_NUMBERS.max:
+        return column
+    short = _memory(len(column), np.int32)
+    short[:] = column
+    return short
+
+
+def _memory(count: int, dtype: type[np.integer[Any]]) -> Array:
+    nbytes = count * np.dtype(dtype).itemsize
     if nbytes < MAPPED_BYTES:
-        return np.empty(shape, np.int64)
+        return np.empty(count, dtype)
     with tempfile.TemporaryFile(prefix="ndd-index-") as file:  # the map outlives the name
         file.truncate(nbytes)
-        return np.memmap(file, np.int64, "r+", shape=shape)
+        return np.memmap(file, dtype, "r+", shape=(count,))

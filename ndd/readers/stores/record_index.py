@@ -10,14 +10,16 @@ import numpy as np
 
 from ...fusion.graph.shapes import Array
 from .byte_files import ByteFiles
-from .columns import Columns
+from .columns import Columns, shortened
 
 if TYPE_CHECKING:
     from .remote import RemoteOptions
 
 
 class RecordIndex:
-    """Where the records of several files are: 8 bytes for each offset and each length.
+    """Where the records of several files are: 8 bytes for each offset, 4 for each length.
+
+    If a record has 2 GB or more, lengths take 8 bytes, too.
 
     Records are listed file by file, so the number of the file follows from the record's number.
     A record may have several parts, each with its own offset and length.
@@ -41,13 +43,19 @@ class RecordIndex:
     def finish(self) -> RecordIndex:
         """No more records will come; returns itself."""
         columns = self._columns.finish()
-        self._offsets, self._lengths = columns[0::2], columns[1::2]
         self.starts = np.array(self._starts, np.int64)
         check = zlib.crc32("\n".join(self.files.paths).encode("utf-8", "surrogateescape"))
         for column in columns:
             check = zlib.crc32(column.data, check)
         self._checksum = check
+        self._offsets = columns[0::2]
+        self._lengths = [shortened(c) for c in columns[1::2]]
         return self
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(c.nbytes for c in (*self._offsets, *self._lengths))
 
     def __len__(self) -> int:
         return int(self.starts[-1])

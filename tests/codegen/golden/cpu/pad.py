@@ -11,6 +11,7 @@ from numpy import float32 as f32, float64 as f64
 from numpy import int8 as i8, int16 as i16, int32 as i32, int64 as i64
 from numpy import uint8 as u8, uint16 as u16, uint32 as u32, uint64 as u64
 from ndd.kernels.cpu.native.primitives import *
+from ndd.kernels.cpu.helpers import copy_row
 
 inf, nan = float("inf"), float("nan")
 
@@ -36,17 +37,11 @@ def pad(table, begin, end):
             to_w2 = max(min(hi_0_1, n_1), from_w2)
             if not ((lo_0_0 <= o_0) & (o_0 < hi_0_0)):
                 to_w2 = from_w2
-            for o_1 in range(0, from_w2):
+            for o_1 in range(from_w2):
                 store_u8(out_0, o_0 * out_stride_0_0 + o_1 * 3, t1)
                 store_u8_1(out_0, o_0 * out_stride_0_0 + o_1 * 3 + 1, t1)
                 store_u8_2(out_0, o_0 * out_stride_0_0 + o_1 * 3 + 2, t1)
-            for o_1 in range(from_w2, to_w2):
-                t3 = load_u8(in_0, in_first_0 + o_0 * in_stride_0_0 + o_1 * 3)
-                t4 = load_u8(in_0, in_first_0 + o_0 * in_stride_0_0 + o_1 * 3 + 1)
-                t5 = load_u8(in_0, in_first_0 + o_0 * in_stride_0_0 + o_1 * 3 + 2)
-                store_u8(out_0, o_0 * out_stride_0_0 + o_1 * 3, t3)
-                store_u8_1(out_0, o_0 * out_stride_0_0 + o_1 * 3 + 1, t4)
-                store_u8_2(out_0, o_0 * out_stride_0_0 + o_1 * 3 + 2, t5)
+            copy_row(in_0 + in_first_0 + o_0 * in_stride_0_0 + from_w2 * 3, out_0 + o_0 * out_stride_0_0 + from_w2 * 3, (to_w2 - from_w2) * 3)
             for o_1 in range(to_w2, n_1):
                 store_u8(out_0, o_0 * out_stride_0_0 + o_1 * 3, t1)
                 store_u8_1(out_0, o_0 * out_stride_0_0 + o_1 * 3 + 1, t1)

@@ -1,0 +1,1 @@
+"""Automatic augmentation: a random choice of augmentations for every sample."""
