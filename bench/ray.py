@@ -171,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=24, help="of 256 images, in each run")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--without-peers", action="store_true", help="only the overhead of Ray")
     chosen = parser.parse_args()
     import ray
 
@@ -185,6 +186,8 @@ def main() -> None:
         "torchvision": lambda: with_ray(Torchvision, "numpy", sources, chosen.blocks),
         "Albumentations": lambda: with_ray(Albumentations, "numpy", sources, chosen.blocks),
     }
+    if chosen.without_peers:
+        runs = {name: run for name, run in runs.items() if name.startswith("ndd")}
     found: dict[str, list[Speed]] = {name: [] for name in runs}
     for r in range(chosen.rounds):
         for name in rotated(list(runs), r):
