@@ -218,7 +218,9 @@ def _input_node(p: Param, value: Any) -> Node:
     is_list = isinstance(value, (list, tuple)) and len(value) > 0
     item = value[0] if is_list else value
     if isinstance(item, (str, bytes, os.PathLike)):
-        what = f"{type(value).__name__} of {type(item).__name__}" if is_list else type(item).__name__
+        what = (
+            f"{type(value).__name__} of {type(item).__name__}" if is_list else type(item).__name__
+        )
         hint = ""
         if p.files:
             hint = "; give the bytes of a file, as pathlib.Path(path).read_bytes() reads them"
