@@ -22,9 +22,9 @@ def decoded_frames(monkeypatch):
     seen: list[tuple[int, int]] = []
     original = decoded_videos.Videos.decode_frame
 
-    def spy(self, sample, frame, out):
+    def spy(self, sample, frame, *to):
         seen.append((sample, int(self.clips[sample].frames[frame])))
-        original(self, sample, frame, out)
+        original(self, sample, frame, *to)
 
     monkeypatch.setattr(decoded_videos.Videos, "decode_frame", spy)
     return seen
@@ -57,7 +57,7 @@ def test_random_access_is_exact(name) -> None:
         for number in chosen if trial > 2 else np.sort(chosen):
             picture = at.picture(int(number))
             out = np.empty((HEIGHT, WIDTH, 3), np.uint8)
-            decoded_videos._converter().write(picture, out)
+            decoded_videos._converter().write(picture, out, index.stream)
             np.testing.assert_array_equal(out, want[number])
 
 
