@@ -30,7 +30,9 @@ _WIDE = ir.VectorType(I32, _PIXELS)
 # Columns of the job, see `yuv420_rows`.
 _BLACK, _FACTORS, _ROUND, _WEIGHTS = 10, 11, 16, 17
 _ROUNDING = 16  # the number in column `_ROUND`
-_HALF, _SHIFT = 1 << 16, 17
+# NOTE [bright blue] swscale computes 32 times our sums, with 32 bits. A blue that is far brighter
+# than a screen can show overflows and becomes black, so ours does, too.
+_HALF, _UP, _DOWN = 1 << 16, 5, 22
 _GREY = 2048  # 16 times the value of a colour that is not there
 
 
@@ -62,7 +64,13 @@ def _colours(builder: Any, near: Any, far: Any, at: Any, weights: list[Any]) -> 
     for beside, (first, second) in ((left, weights[:2]), (right, weights[2:])):
         total = builder.add(builder.mul(own, first), builder.mul(beside, second))
         pairs.append(builder.sub(total, _every(_SHORTS, _GREY)))
-    return chosen(builder, *pairs, [k // 2 + k % 2 * _LANES for k in range(_PIXELS)])
+    return chosen(builder, pairs[0], pairs[1], [k // 2 + k % 2 * _LANES for k in range(_PIXELS)])
+
+
+def _pixels(builder: Any, total: Any) -> Any:
+    """Pixels from their sums. See NOTE [bright blue]."""
+    wrapped = builder.shl(total, _every(total.type, _UP))
+    return builder.ashr(wrapped, _every(total.type, _DOWN))
 
 
 def _plain_channels(builder: Any, job: Any) -> Any:
@@ -77,7 +85,7 @@ def _plain_channels(builder: Any, job: Any) -> Any:
         green = builder.add(builder.mul(v, green_v), builder.mul(u, green_u))
         found = []
         for colour in (builder.mul(v, red_v), green, builder.mul(u, blue_u)):
-            value = builder.ashr(builder.add(base, colour), _every(_WIDE, _SHIFT))
+            value = _pixels(builder, builder.add(base, colour))
             for limit, sign in ((0, "<"), (255, ">")):
                 bound = _every(_WIDE, limit)
                 value = builder.select(builder.icmp_signed(sign, value, bound), bound, value)
@@ -106,7 +114,7 @@ def _avx2_channels(builder: Any, job: Any) -> Any:
 
     def factors(*columns: int) -> Any:
         own = [_spread(builder, job, c, ir.VectorType(_I16, _PIXELS)) for c in columns]
-        return chosen(builder, *own, [k % 2 * _PIXELS for k in range(_PIXELS)])
+        return chosen(builder, own[0], own[1], [k % 2 * _PIXELS for k in range(_PIXELS)])
 
     red, green, blue = (factors(_FACTORS, _FACTORS + k) for k in (1, 2, 4))
     beside = factors(_FACTORS + 3, _ROUND)
@@ -117,8 +125,7 @@ def _avx2_channels(builder: Any, job: Any) -> Any:
         return [call("pmadd.wd", both, part, weights) for part in values]
 
     def packed(parts: list[Any], more: list[Any]) -> Any:
-        done = [builder.ashr(builder.add(a, b), _every(both, _SHIFT))
-                for a, b in zip(parts, more, strict=True)]  # fmt: skip
+        done = [_pixels(builder, builder.add(a, b)) for a, b in zip(parts, more, strict=True)]
         return call("packssdw", one.type, *done)
 
     def channels(level: Any, u: Any, v: Any) -> list[Any]:
@@ -129,7 +136,10 @@ def _avx2_channels(builder: Any, job: Any) -> Any:
         wide = ir.VectorType(_I8, 2 * _PIXELS)
         rg, bb = call("packuswb", wide, r, g), call("packuswb", wide, b, b)
         halves = [[*range(k, k + 8), *range(16 + k, 24 + k)] for k in (0, 8)]
-        return [*(shuffled(builder, rg, lanes) for lanes in halves), shuffled(builder, bb, halves[0])]
+        return [
+            *(shuffled(builder, rg, lanes) for lanes in halves),
+            shuffled(builder, bb, halves[0]),
+        ]
 
     return channels
 
@@ -175,15 +185,19 @@ def _blocks(
 
 
 @njit
+def _pixel(total):  # type: ignore[no-untyped-def]
+    """See NOTE [bright blue]."""
+    value = np.int64(np.int32(total << _UP)) >> _DOWN
+    return np.uint8(min(max(value, 0), 255))
+
+
+@njit
 def _put_pixel(out, at, level, u, v, job):  # type: ignore[no-untyped-def]
     base = ((level << 4) - _get_i64(job, 10)) * _get_i64(job, 11) + _HALF
     u, v = u - _GREY, v - _GREY
-    red = (base + v * _get_i64(job, 12)) >> _SHIFT
-    green = (base + v * _get_i64(job, 13) + u * _get_i64(job, 14)) >> _SHIFT
-    blue = (base + u * _get_i64(job, 15)) >> _SHIFT
-    _put_u8(out, at, np.uint8(min(max(red, 0), 255)))
-    _put_u8(out, at + 1, np.uint8(min(max(green, 0), 255)))
-    _put_u8(out, at + 2, np.uint8(min(max(blue, 0), 255)))
+    _put_u8(out, at, _pixel(base + v * _get_i64(job, 12)))
+    _put_u8(out, at + 1, _pixel(base + v * _get_i64(job, 13) + u * _get_i64(job, 14)))
+    _put_u8(out, at + 2, _pixel(base + u * _get_i64(job, 15)))
 
 
 @njit
@@ -211,8 +225,8 @@ def yuv420_rows(job, top, rows):  # type: ignore[no-untyped-def]
 
     The job has the address and the stride of Y, U, V and of the result, which begins at row `top`;
     width and height; 16 times the level of black, and the factors of Y, of V for red, of V and of U
-    for green, of U for blue; 16; the weights of a colour and of the one before it at even columns, and
-    those of a colour and of the one behind it at odd ones.
+    for green, of U for blue; 16; the weights of a colour and of the one before it at even columns,
+    and those of a colour and of the one behind it at odd ones.
     """
     half, lines = _get_i64(job, 8) // 2, _get_i64(job, 9) // 2
     for k in range(rows):

@@ -34,6 +34,7 @@ _FULL_RANGE = 2
 # Where colours lie → weights of a colour and of its neighbour, at even and at odd columns.
 _SITES = {"between columns": (3, 1, 3, 1), "at even columns": (4, 0, 2, 2)}
 _ELSEWHERE = ""
+_LEAST_HEIGHT = 8
 # What is known of streams: where their colours lie. A stream is known by what its decoder needs.
 _sites: Memo[Any, str] = Memo("places of colours in videos", 256)
 
@@ -102,9 +103,11 @@ class Converter:
 def _factors_of(picture: Any) -> tuple[int, ...] | None:
     """The numbers by which the helper converts a picture; None if swscale must do it."""
     kind = picture.format.name
-    # Odd sizes have another distance between colours, interlaced pictures mix two of them.
     is_known = kind in ("yuv420p", "yuvj420p") and int(picture.colorspace) in _SHARES
-    if not is_known or picture.width % 2 or picture.height % 2 or picture.interlaced_frame:
+    # For odd sizes and very low pictures swscale has other weights; interlaced ones have two of
+    # each colour.
+    is_even = not (picture.width % 2 or picture.height % 2) and picture.height >= _LEAST_HEIGHT
+    if not is_known or not is_even or picture.interlaced_frame:
         return None
     is_full = kind == "yuvj420p" or int(picture.color_range) == _FULL_RANGE
     return _factors(*_SHARES[int(picture.colorspace)], is_full)
