@@ -325,12 +325,30 @@ def test_colours_are_those_of_swscale() -> None:
     to_rgb._sites.clear()
 
 
+def test_a_converter_takes_pictures_of_all_kinds() -> None:
+    """What swscale and the helper know of one picture must not be used for another."""
+    converter = to_rgb.Converter()
+    to_rgb._sites.clear()
+    for name in (
+        "h264.mkv",
+        "h264-fields.mp4",
+        "vp9.webm",
+        "h264-full.mp4",
+        "h264-444.mp4",
+        "h264.ts",
+    ):
+        index = build_index(encoded(name))
+        found = np.empty((HEIGHT, WIDTH, 3), np.uint8)
+        converter.write(Cursor(index, encoded(name)).picture(4), found, index.stream)
+        np.testing.assert_array_equal(found, by_ffmpeg(name)[0][4])
+
+
 @pytest.mark.parametrize("name", ["h264.mkv", "hevc.mp4", "mpeg4.mp4", "vp9.webm", "mjpeg.avi"])
 def test_most_pictures_need_no_swscale(name, monkeypatch) -> None:
     calls = []
     scaled = to_rgb.Converter._scaled
     monkeypatch.setattr(
-        to_rgb.Converter, "_scaled", lambda self, p: calls.append(1) or scaled(self, p)
+        to_rgb.Converter, "_scaled", lambda self, *p: calls.append(1) or scaled(self, *p)
     )
     to_rgb._sites.clear()
     found = np.asarray(ndd.crop(ndd.decoders.video(ndd.tensor(encoded(name))), crop=[7, 30]))

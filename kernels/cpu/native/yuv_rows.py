@@ -188,7 +188,7 @@ def _blocks(
 def _pixel(total):  # type: ignore[no-untyped-def]
     """See NOTE [bright blue]."""
     value = np.int64(np.int32(total << _UP)) >> _DOWN
-    return np.uint8(min(max(value, 0), 255))
+    return np.uint8(min(max(value, 0), 255))  # type: ignore[arg-type]
 
 
 @njit
