@@ -54,7 +54,11 @@ def test_large_reads_are_shared_by_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(byte_files, "get_num_threads", lambda: 2)
     found = ByteFiles([str(path)])
     parts = found.read_parts([0, 0, 0], [7, 2_000_000, 2_500_000], [9, 500_000, 2_499_999])
-    assert [p.tobytes() for p in parts] == [data[7:16], data[2_000_000:2_500_000], data[2_500_000:-1]]
+    assert [p.tobytes() for p in parts] == [
+        data[7:16],
+        data[2_000_000:2_500_000],
+        data[2_500_000:-1],
+    ]
     assert found._pool is not None
     path.write_bytes(data[:3_000_000])  # after it was opened
     parts = found.read_parts([0, 0], [2_000_000, 2_500_000], [500_000, 2_499_999])

@@ -23,7 +23,7 @@ _OPEN = 64
 # Parts of a file that are this near to each other are read at once: a system call takes about as
 # long as copying this many bytes.
 _GAP_BYTES = 1 << 12
-# So many bytes are read by two threads, in pieces: copying 110 KB out of the page cache takes 14 µs,
+# So many bytes are read by two threads, in pieces: copying 110 KB from the page cache takes 14 µs,
 # and handing work to another thread 80 µs.
 _SHARED_BYTES = 2 << 20
 _PIECE_BYTES = 1 << 20
