@@ -112,7 +112,8 @@ def read_batches(plan: EpochPlan, samples: Samples, step: int, item: int) -> lis
         return _read_parts(samples, parts)
     about = {"number": first, "batches": len(parts)}
     stage = trace.begin("read", "batch", samples=sum(map(len, parts)), about=about)
-    return trace.during(stage, _read_parts, samples, parts)
+    contents: list[Content] = trace.during(stage, _read_parts, samples, parts)
+    return contents
 
 
 def _read_parts(samples: Samples, parts: list[list[int]]) -> list[Content]:
