@@ -157,7 +157,7 @@ def test_archives_with_indexes_of_the_first_version_are_read_without_them(tmp_pa
             ndd.readers.Webdataset(paths=paths, index_paths=[first, second], ext=["jpg", "cls"])
         options = dict(paths=paths, ext=["jpg", "cls"])
         found = samples(ndd, index_paths=[first, second], **options)
-        assert len(found) == 3 and found == samples(ndd, **options)
+        assert len(found) == 4 and found == samples(ndd, **options)
 
 
 def test_an_index_takes_28_bytes_for_two_components(tmp_path):
