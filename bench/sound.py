@@ -60,6 +60,9 @@ def features(rounds: int) -> list[Row]:
     torch = optional("torch")
     if torch is not None:
         runs["torch.stft + threads"] = _torch_features(torch, clips)
+        torchaudio = optional("torchaudio")
+        if torchaudio is not None:
+            runs["torchaudio + threads"] = _torchaudio_features(torch, torchaudio, clips)
     librosa = optional("librosa")
     if librosa is not None:
         runs["librosa"] = lambda: [
@@ -86,6 +89,23 @@ def _torch_features(torch: Any, clips: list[np.ndarray]) -> Callable[[], object]
 
     pool = ThreadPoolExecutor(2)
     return lambda: list(pool.map(one, given))
+
+
+def _torchaudio_features(
+    torch: Any, torchaudio: Any, clips: list[np.ndarray]
+) -> Callable[[], object]:
+    mel = torchaudio.transforms.MelSpectrogram(
+        RATE,
+        n_fft=512,
+        win_length=400,
+        hop_length=160,
+        n_mels=80,
+        norm="slaney",
+        mel_scale="slaney",
+    )
+    decibels, given = torchaudio.transforms.AmplitudeToDB(), [torch.from_numpy(x) for x in clips]
+    pool = ThreadPoolExecutor(2)
+    return lambda: list(pool.map(lambda x: decibels(mel(x)), given))
 
 
 def rates(rounds: int) -> list[Row]:
