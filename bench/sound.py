@@ -133,7 +133,7 @@ def files(kind: str, rounds: int) -> list[Row]:
     runs["soundfile in a loop"] = lambda: [
         soundfile.read(io.BytesIO(data.tobytes()), dtype="float32") for data in encoded
     ]
-    return compare(f"decode {kind}, 8 × 10 s at 16 kHz, 1 thread", runs, rounds)
+    return compare(f"decoders.audio of {kind}, 8 × 10 s at 16 kHz, 1 thread", runs, rounds)
 
 
 def main(rounds: int = ROUNDS) -> list[Row]:
