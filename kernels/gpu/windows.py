@@ -6,13 +6,13 @@ as CPU kernels. Positions outside of the image follow the rule of the border.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..ir.expr import Expr
 from ..ir.spec import KernelSpec
 from ..ir.windows import WindowSum, period
-from .cores import GpuCore
+from .cores import GpuCore, indented
 
 if TYPE_CHECKING:
     from .render import Writer
@@ -22,6 +22,7 @@ class WindowTaps(GpuCore):
     """Writes a `WindowSum`."""
 
     block = 128  # one point per thread, as for interpolation
+    reads_within = True
 
     def __init__(self, writer: Writer) -> None:
         super().__init__(writer)
@@ -168,8 +169,3 @@ def place_of(k: int, border: str, anchor: str, tap: str) -> Iterator[str]:
         mirror = f"around_{k} - p_{k}" + (" - 1" if border == "reflect_1001" else "")
         yield f"p_{k} = tl.minimum(p_{k}, {mirror})"
     yield f"p_{k} = p_{k}.to(INDEX)"
-
-
-def indented(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of source, one level further in."""
-    return ("    " + line for line in lines)
