@@ -99,7 +99,7 @@ class GpuRuntime:
         self._device.launch(kernel, plan, np.ascontiguousarray(table), alive)
 
     def prepare(self, spec: KernelSpec, table: Array, alive: list[Any]) -> None:
-        """Run a small kernel that fills a table for the next launch, and is counted as part of it."""
+        """Run a small kernel that fills a table for the next launch, as a part of it."""
         kernel = get_kernel(spec)
         plan = kernel.plan(table, self._device.block_for(table, kernel))
         assert plan is not None, spec.ops

@@ -3,7 +3,7 @@
 Nested loops run over the taps of all dimensions, in the order in which CPU kernels add: the
 outermost loop is the dimension that is summed last. The weights and the positions of the taps of
 each row and column come from a table that a small kernel fills before (kernels/ir/tap_table.py): a
-thread that computed them itself would issue two to three times as many instructions (docs/gpu.md).
+thread that computed them itself would issue 1.5 to 1.8 times as many instructions (docs/gpu.md).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..ir.core import Array, Column
-from ..ir.expr import Expr
+from ..ir.expr import Expr, cost
 from ..ir.spec import KernelSpec
 from .cores import GpuCore, indented
 from .tap_table import prepared
@@ -20,6 +20,8 @@ from .tap_table import prepared
 if TYPE_CHECKING:
     from .render import Writer
     from .runtime import GpuRuntime
+
+CHEAP = 32  # cost of rounding to an integer type, which takes few registers: 26
 
 
 class SeparableTaps(GpuCore):
@@ -39,10 +41,13 @@ class SeparableTaps(GpuCore):
 
     @classmethod
     def options(cls, spec: KernelSpec) -> dict[str, int]:
-        # Volumes: by default ptxas uses 72 registers and spills 8 to 24 bytes in most kernels. With
-        # a higher limit it uses 80 and spills nothing.
+        # By default ptxas aims at 40 registers, and spills 24 to 32 bytes if colours or a
+        # normalisation follow; with a higher limit it uses 64 (occupancy .5 on sm_90) or, for
+        # volumes, 80, and spills nothing. A resize alone stays at 40 (.75).
         assert spec.core is not None
-        return {"maxnreg": 128} if len(spec.core.axes) == 3 else {}
+        if len(spec.core.axes) == 3:
+            return {"maxnreg": 128}
+        return {"maxnreg": 64} if max(map(cost, spec.values)) > CHEAP else {}
 
     @classmethod
     def prepared_columns(cls, spec: KernelSpec) -> tuple[Column, ...]:

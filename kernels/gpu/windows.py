@@ -48,6 +48,8 @@ class WindowTaps(GpuCore):
             yield f"outside = tl.load(in_{core.fill})"
         yield from positions_of(core.axes, core.border)
         for p in range(max(core.parts, 1)):
+            if core.border.startswith("reflect"):
+                yield from self._near(p)
             yield from self._start("total")
             yield from self._sum(p, 0)
             for lane in self.lanes:
@@ -56,6 +58,15 @@ class WindowTaps(GpuCore):
                     total = f"win_scale_{p} * {total}"
                 before = f"windowed_{lane} + " if p else ""
                 yield f"windowed_{lane} = {before}{total}"
+
+    def _near(self, p: int) -> Iterator[str]:
+        """Whether no window reaches further than one image beyond a border, as nearly always.
+
+        Then its positions need no remainder, which takes about 20 instructions.
+        """
+        for k in self.dims:
+            fits = f"(win_bias_{k} <= around_{k}) & (win_count_{p}_{k} <= win_in_{k})"
+            yield f"near_{k} = {fits}"
 
     def _start(self, name: str) -> Iterator[str]:
         for lane in self.lanes:
@@ -143,7 +154,8 @@ class WindowTaps(GpuCore):
 
     def _place(self, p: int, k: int, tap: str = "") -> Iterator[str]:
         """The element that a tap reads; by default that of the loop."""
-        return place_of(k, self.core.border, f"win_anchor_{p}_{k}", tap or f"tap_{k}")
+        near = f"near_{k}" if self.core.border.startswith("reflect") else ""
+        return place_of(k, self.core.border, f"win_anchor_{p}_{k}", tap or f"tap_{k}", near)
 
 
 def positions_of(axes: Sequence[int | None], border: str) -> Iterator[str]:
@@ -156,15 +168,26 @@ def positions_of(axes: Sequence[int | None], border: str) -> Iterator[str]:
             yield f"around_{k} = tl.maximum({period(border, f'win_in_{k}')}, 1)"
 
 
-def place_of(k: int, border: str, anchor: str, tap: str) -> Iterator[str]:
-    """Lines that compute `p_k`, the element that a tap reads along a dimension."""
+def place_of(k: int, border: str, anchor: str, tap: str, near: str = "") -> Iterator[str]:
+    """Lines that compute `p_k`, the element that a tap reads along a dimension.
+
+    `near`: whether it lies at most one image beyond a border that reflects, if that is known.
+    """
     yield f"p_{k} = at_{k} - {anchor} + {tap}"
     if border == "constant":
         yield f"inside_{k} = (p_{k} >= 0) & (p_{k} < win_in_{k})"
     if border in ("clamp", "constant"):
         yield f"p_{k} = tl.minimum(tl.maximum(p_{k}, 0), win_in_{k} - 1).to(INDEX)"
         return
-    yield f"p_{k} = p_{k} % around_{k}"
+    remainder = f"p_{k} = p_{k} % around_{k}"
+    if near:
+        mirrored = f"-p_{k} - 1" if border == "reflect_1001" else f"-p_{k}"
+        yield f"if {near}:"
+        yield f"    p_{k} = p_{k} - win_bias_{k}"
+        yield f"    p_{k} = tl.maximum(p_{k}, {mirrored})"
+        yield "else:"
+        remainder = f"    {remainder}"
+    yield remainder
     if border != "wrap":
         mirror = f"around_{k} - p_{k}" + (" - 1" if border == "reflect_1001" else "")
         yield f"p_{k} = tl.minimum(p_{k}, {mirror})"

@@ -46,7 +46,11 @@ def gaussian_blur(
     is_symmetric = not x.dtype.is_float
     # A thread of a GPU sums its own taps, so there one kernel per axis has 7 + 7 taps instead of
     # 7 * 7 (docs/gpu.md). Sums are float32 either way, so the bits are the same.
-    passes = [[k] for k in reversed(range(len(axes)))] if x.device is not None else [list(range(len(axes)))]
+    passes = (
+        [[k] for k in reversed(range(len(axes)))]
+        if x.device is not None
+        else [list(range(len(axes)))]
+    )
     y = x
     for chosen in passes:
         y = build.neighbourhood(
