@@ -6,7 +6,7 @@ A KernelSpec enters; the core's lines of source and its compiler options leave.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..ir.core import Array, Column, constant_parts
@@ -16,6 +16,10 @@ from ..ir.spec import KernelSpec
 if TYPE_CHECKING:
     from .render import Writer
     from .runtime import GpuRuntime
+
+# Takes a table and the runtime of the launch. Computes what all threads need, by a small kernel on
+# the same stream. Returns the numbers of `prepared_columns` for each row, and the memory to keep.
+Preparation = Callable[[Array, "GpuRuntime"], tuple[Array, Any]]
 
 
 class GpuCore(ABC):
@@ -51,15 +55,12 @@ class GpuCore(ABC):
 
     @classmethod
     def prepared_columns(cls, spec: KernelSpec) -> tuple[Column, ...]:
-        """Addresses of what `prepare` has computed, behind all other columns of the table."""
+        """Addresses of what `preparation` computes, behind all other columns of the table."""
         return ()
 
     @classmethod
-    def prepare(cls, spec: KernelSpec, table: Array, runtime: GpuRuntime) -> tuple[Array, Any]:
-        """Compute what all threads need, by a small kernel on the same stream.
-
-        Returns the numbers of `prepared_columns` for each row, and the memory to keep.
-        """
+    def preparation(cls, spec: KernelSpec) -> Preparation:
+        """What computes `prepared_columns` before each launch."""
         raise NotImplementedError(f"{cls.__name__} prepares nothing")
 
     def element(

@@ -67,8 +67,8 @@ class GpuKernel:
         self.source = render.render(spec, self.name)
         self.source_path = cache_dir() / "gpu" / f"{self.name}.py"
         core = None if spec.core is None else spec.core.gpu_renderer()
-        # Computes what the launch needs besides its table: see `GpuCore.prepare`.
-        self.prepare = core.prepare if core and core.prepared_columns(spec) else None
+        # Computes what a launch needs besides its table.
+        self.prepare = core.preparation(spec) if core and core.prepared_columns(spec) else None
         self._compiled: dict[tuple[Any, ...], Any] = {}
         if "codegen" in os.environ.get("NDD_DEBUG", ""):
             print(self.source)

@@ -94,7 +94,7 @@ class GpuRuntime:
             return
         launch_count += 1
         if kernel.prepare is not None:
-            more, memory = kernel.prepare(spec, table, self)
+            more, memory = kernel.prepare(table, self)
             table, alive = np.hstack([table, more]), [*alive, memory]
         self._device.launch(kernel, plan, np.ascontiguousarray(table), alive)
 
@@ -103,7 +103,7 @@ class GpuRuntime:
         kernel = get_kernel(spec)
         plan = kernel.plan(table, self._device.block_for(table, kernel))
         assert plan is not None, spec.ops
-        self._device.launch(kernel, plan, table, alive)
+        self._device.launch(kernel, plan, np.ascontiguousarray(table), alive)
 
     def copy(self, node: Any, source: Any, storage: Any) -> Any:
         """A packed copy of all samples in the memory of `node.device`; blocks if that is the host.

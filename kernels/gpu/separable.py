@@ -9,17 +9,16 @@ thread that computed them itself would issue 1.5 to 1.8 times as many instructio
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..ir.core import Array, Column
+from ..ir.core import Column
 from ..ir.expr import Expr, cost
 from ..ir.spec import KernelSpec
-from .cores import GpuCore, indented
-from .tap_table import prepared
+from .cores import GpuCore, Preparation, indented
+from .tap_table import TapTables
 
 if TYPE_CHECKING:
     from .render import Writer
-    from .runtime import GpuRuntime
 
 CHEAP = 32  # cost of rounding to an integer type, which takes few registers: 26
 
@@ -55,8 +54,8 @@ class SeparableTaps(GpuCore):
         return tuple(("prepared_taps", k) for k in range(len(spec.core.axes)))
 
     @classmethod
-    def prepare(cls, spec: KernelSpec, table: Array, runtime: GpuRuntime) -> tuple[Array, Any]:
-        return prepared(spec, table, runtime)
+    def preparation(cls, spec: KernelSpec) -> Preparation:
+        return TapTables(spec)
 
     def name(self, e: Expr) -> str:
         return f"sampled_{e.attr}"

@@ -1,6 +1,6 @@
 """`TapTable` → source of the kernel that fills tables of filter taps, and its launch.
 
-`prepared` is called before a resampling kernel is launched. It fills the tables on the same stream
+`TapTables` is called before a resampling kernel is launched. It fills the tables on the same stream
 and returns where they are, as more columns of the kernel's own table.
 """
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ENTRY_BYTES = 8
 _PLACE = TAP_TABLE.columns
+_POSITIONS = [_PLACE["n", 1], _PLACE["out_stride", 0, 0]]
 _CELLS = [name for (name, *rest) in TAP_TABLE.core.columns() if not rest]  # type: ignore[union-attr]
 
 
@@ -72,26 +73,35 @@ class TapEntries(GpuCore):
         yield "weight = weight + (distance - knot.to(tl.float32)) * (next - weight)"
 
 
-def prepared(spec: KernelSpec, table: Array, runtime: GpuRuntime) -> tuple[Array, Any]:
-    """Fill the tables of a resampling kernel; returns their addresses [rows, dims] and memory."""
-    core, place = spec.core, spec.columns
-    assert core is not None
-    dims = range(len(core.axes))
-    rows = np.empty((len(table), len(dims), len(_PLACE)), np.int64)
-    for k, axis in enumerate(core.axes):
-        n = 1 if axis is None else table[:, place["n", axis]]
-        for name in _CELLS:
-            rows[:, k, _PLACE[name,]] = table[:, place[name, k]]
-        rows[:, k, _PLACE["n", 0]] = table[:, place["tap_count", k]]
-        rows[:, k, _PLACE["n", 1]] = rows[:, k, _PLACE["out_stride", 0, 0]] = n
-    rows[..., _PLACE["out", 0]] = 0
-    # Images of one size share their tables.
-    shared = rows[:1] if (rows == rows[:1]).all() else rows
-    sizes = (shared[..., _PLACE["n", 0]] * shared[..., _PLACE["n", 1]]).reshape(-1)
-    ends = np.cumsum(sizes)
-    memory = runtime.take(int(ends[-1]) * ENTRY_BYTES)
-    starts = memory.address + ENTRY_BYTES * (ends - sizes)
-    places = starts.reshape(shared.shape[:2])
-    shared[..., _PLACE["out", 0]] = places
-    runtime.prepare(TAP_TABLE, shared.reshape(-1, len(_PLACE)), [memory])
-    return np.broadcast_to(places, (len(table), len(dims))), memory
+class TapTables:
+    """Fills the tables of a resampling kernel before each of its launches."""
+
+    def __init__(self, spec: KernelSpec) -> None:
+        core, place = spec.core, spec.columns
+        assert core is not None
+        self._dims = len(core.axes)
+        # Which column of the kernel's table each column of ours comes from.
+        self._sources = np.zeros((self._dims, len(_PLACE)), np.int64)
+        for k, axis in enumerate(core.axes):
+            for name in _CELLS:
+                self._sources[k, _PLACE[name,]] = place[name, k]
+            self._sources[k, _PLACE["n", 0]] = place["tap_count", k]
+            if axis is not None:
+                self._sources[k, _POSITIONS] = place["n", axis]
+        self._single = [k for k, axis in enumerate(core.axes) if axis is None]
+
+    def __call__(self, table: Array, runtime: GpuRuntime) -> tuple[Array, Any]:
+        """The addresses of the tables, [rows, dimensions], and their memory."""
+        rows = table[:, self._sources]
+        for k in self._single:
+            rows[:, k, _POSITIONS] = 1
+        rows[:, :, _PLACE["out", 0]] = 0
+        # Images of one size share their tables.
+        if len(rows) > 1 and (rows == rows[:1]).all():
+            rows = rows[:1]
+        sizes = rows[:, :, _PLACE["n", 0]] * rows[:, :, _PLACE["n", 1]]
+        ends = np.cumsum(sizes).reshape(sizes.shape)
+        memory = runtime.take(int(ends[-1, -1]) * ENTRY_BYTES)
+        places = rows[:, :, _PLACE["out", 0]] = memory.address + ENTRY_BYTES * (ends - sizes)
+        runtime.prepare(TAP_TABLE, rows.reshape(-1, len(_PLACE)), [memory])
+        return np.broadcast_to(places, (len(table), self._dims)), memory
