@@ -15,7 +15,7 @@ from ..ir.core import Column
 from ..ir.expr import Expr, cost
 from ..ir.spec import KernelSpec
 from .cores import GpuCore, Preparation, indented
-from .tap_table import TapTables
+from .tap_entries import TapTables
 
 if TYPE_CHECKING:
     from .render import Writer

@@ -23,7 +23,7 @@ from .spec import Access, KernelSpec
 if TYPE_CHECKING:
     from ..gpu.cores import GpuCore
 
-# Operations to compute the weight of a tap: `_weight` in kernels/gpu/tap_table.py.
+# Operations to compute the weight of a tap: `_weight` in kernels/gpu/tap_entries.py.
 _WEIGHT_OPERATIONS = 10
 
 
@@ -42,7 +42,7 @@ class TapTable(Core):
         raise NotImplementedError("CPU kernels fill their own tables of taps: fill_taps")
 
     def gpu_renderer(self) -> type[GpuCore]:
-        from ..gpu.tap_table import TapEntries
+        from ..gpu.tap_entries import TapEntries
 
         return TapEntries
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.kernels.gpu import tap_table
+from ndd.kernels.gpu import tap_entries
 from ndd.kernels.gpu.runtime import GpuRuntime
 from ndd.kernels.ir.tap_table import TAP_TABLE
 
@@ -63,7 +63,7 @@ def test_images_of_one_size_share_their_tables(tables):
     resized([(6, 5), (7, 5), (6, 5)], size=[4, 4]).evaluate()
     assert [len(table) for table, _ in tables] == [2, 6]  # one row for each dimension
     rows, memory = tables[1]
-    sizes = tap_table.ENTRY_BYTES * rows[:, [TAP_TABLE.columns["n", a] for a in (0, 1)]].prod(
+    sizes = tap_entries.ENTRY_BYTES * rows[:, [TAP_TABLE.columns["n", a] for a in (0, 1)]].prod(
         axis=1
     )
     ends = rows[:, TAP_TABLE.columns["out", 0]] + sizes
