@@ -30,6 +30,7 @@ class TapEntries(GpuCore):
     """Writes a `TapTable`: each thread computes one entry."""
 
     block = 128  # a row of an image needs about a thousand entries
+    reads_within = True  # beyond the last tap, a thread would read outside of the filter
 
     def name(self, e: Expr) -> str:
         return "entry"
