@@ -30,6 +30,7 @@ PACKAGES = (
     "torchvision", "albumentations", "albumentationsx",
     "opencv-python-headless", "simplejpeg", "pillow", "kornia", "kornia-rs", "spdl", "numexpr",
     "librosa", "torchaudio", "soxr", "soundfile",
+    "tfrecord", "webdataset",
 )  # fmt: skip
 
 
