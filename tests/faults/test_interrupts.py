@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ndd.kernels.common import background
 from tests.faults import interrupts
 from tests.faults.child import counts_of
 from tests.helpers import run_python
@@ -19,6 +20,13 @@ TIMES = int(os.environ.get("NDD_FAULTS", "1"))
 def test_a_program_goes_on_after_interrupts(what: str) -> None:
     found = counts_of("interrupts", what, 1, 150 * TIMES, 120 * TIMES, NDD_NUM_THREADS="4")
     assert found["interrupts"] >= 150 * TIMES
+
+
+def test_a_thread_that_cannot_run_does_not_hang_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory, a new thread may end before it calls anything."""
+    monkeypatch.setattr(background._thread, "start_new_thread", lambda function, arguments: None)
+    with pytest.raises(MemoryError, match="no memory for another thread"):
+        background.uninterrupted(int, "3")
 
 
 @pytest.mark.slow
