@@ -111,6 +111,7 @@ def uninterrupted(function: Callable[..., V], *arguments: Any) -> V:
     _calls.add(call)
     call.start()
     call.ended.get()
+    call.ended.put(None)  # an error may keep the call alive, and `_end_all` must not wait for it
     if not call.is_done:
         raise MemoryError("there is no memory for another thread")
     if call.error is not None:

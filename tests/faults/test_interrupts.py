@@ -33,6 +33,24 @@ def test_a_thread_that_cannot_run_does_not_hang_its_caller(monkeypatch: pytest.M
         background.uninterrupted(int, "3")
 
 
+def test_an_exit_does_not_wait_for_calls_that_have_ended() -> None:
+    """The traceback of an error keeps its call alive until the process is gone."""
+    told = run_python(
+        """
+        import atexit, time
+        atexit.register(lambda: print(time.monotonic() - begin < background.EXIT_COMPILE_SECONDS / 2))
+        from ndd.kernels.common import background
+        try:
+            background.uninterrupted(int, "three")
+        except ValueError as error:
+            kept = error.__traceback__
+        assert background._calls
+        begin = time.monotonic()
+        """
+    )
+    assert told == "True"
+
+
 @pytest.mark.slow
 @pytest.mark.gpu
 def test_compiling_for_a_gpu_is_not_cut_in_two(tmp_path: Path) -> None:
