@@ -24,11 +24,14 @@ class Generator:
         return self.module if self.what == "all" else f"{self.module}.{self.what}"
 
 
+# Address space is limited there. glibc takes 64 MB of it for the malloc of every few threads, and LLVM ends
+# the process when it finds none.
+_FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
 _FOUR_THREADS = (("NDD_NUM_THREADS", "4"),)
 
 GENERATORS: tuple[Generator, ...] = (
     Generator("pictures", "all", 1_000_000, seconds=20, weight=4, size=3),
-    Generator("op_calls", "all", 10_000, seconds=15, weight=2, size=20),
+    Generator("op_calls", "all", 10_000, seconds=15, weight=2, size=20, variables=_FEW_ARENAS),
     Generator("written_programs", "reference", 1_000_000, seconds=15, weight=2, size=10),
     Generator("written_programs", "compiled", 1_000_000, seconds=15, size=6),
     Generator("written_programs", "loops", 1_000_000, seconds=15, size=6),
