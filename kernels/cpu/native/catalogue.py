@@ -25,6 +25,7 @@ from . import (
     folded_sums,
     row_moves,
     row_sums,
+    whole_windows,
     window_ranks,
     window_rows,
     window_sums,
@@ -98,6 +99,8 @@ def helper(name: str) -> tuple[Any, Any]:
         function = row_moves.move_row(int(rest[1]))
     elif name.startswith("find_objects"):
         function = make_find_objects(DType.parse(rest[1]))
+    elif name.startswith("whole_rows"):
+        function = whole_windows.whole_rows(DType.parse(rest[2]), rest[3], *map(int, rest[4:]))
     elif (made := window_ranks.made(name)) is not None:
         function = made
     elif kind == "bilinear":
