@@ -31,6 +31,7 @@ from . import (
     window_sums,
 )
 from .bilinear import note
+from .byte_sums import sum_of_bytes, sum_of_squares
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
 from .folded_sums import sum_folded_row
@@ -47,7 +48,7 @@ from .window_sums import has_next, lines_ahead
 
 __all__ = [
     "as_f32", "ask_to_write", "block_start", "external", "has_next", "helper", "lines_ahead",
-    "note", "stepped",
+    "note", "stepped", "sum_of_bytes", "sum_of_squares",
 ]  # fmt: skip
 
 
