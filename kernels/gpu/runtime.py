@@ -111,6 +111,10 @@ class GpuRuntime:
             self.synchronize()
         return copied
 
+    def move(self, copies: list[tuple[int, int, int]], alive: list[Any]) -> None:
+        """Copy (target, source, bytes) in stream order, and keep `alive` until then."""
+        self._device.copy(copies, alive)
+
     def _packed(self, source: Any, storage: Any) -> Any:
         """Gather strided device memory into packed memory, by a kernel."""
         rank = source.shapes.rank

@@ -35,7 +35,8 @@ class ExperimentalVideo(VideoReader):
     that follows works on each frame as soon as it is decoded, and frames that a slice leaves out
     are not decoded.
 
-    An index of each file is made once and kept on disk (in ``NDD_CACHE_DIR``).
+    An index of each file is made once and kept on disk (in ``NDD_CACHE_DIR``). With a GPU as
+    `device`, outputs are there; NVDEC decodes if PyNvVideoCodec is installed.
 
     Parameters
     ----------
@@ -131,7 +132,7 @@ class ExperimentalVideo(VideoReader):
         given = fill_value if isinstance(fill_value, (list, tuple)) else [fill_value or 0]
         self._fill_value = _named(where, colour, given)
         self._is_ycbcr = takes_ycbcr(where, image_type)
-        super().__init__(max_batch_size, name, device, **options)
+        super().__init__(max_batch_size, name, self._place(device), **options)
 
     def _ranges(self) -> Ranges:
         if self._is_frames:

@@ -34,8 +34,9 @@ class Video(VideoReader):
     ...     print(videos.shape, [v[1, 0, 0, 0].item() for v in videos.tensors])
     [(2, 16, 32, 3), (2, 16, 32, 3)] [100, 0]
 
-    It differs from `ndd.experimental.readers.Video` in its arguments. Upstream's decodes on the GPU
-    only; this one decodes on the CPU.
+    It differs from `ndd.experimental.readers.Video` in its arguments. Upstream's works on a GPU
+    only; this one decodes on the CPU, too. With a GPU as `device`, outputs are there, and NVDEC
+    decodes if PyNvVideoCodec is installed.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ class Video(VideoReader):
         self._is_normalized = bool(normalized)
         if self._is_normalized and self._dtype is dt.uint8:
             raise ValueError(f"{where}: `normalized` needs dtype=float32, got uint8")
-        super().__init__(max_batch_size, name, device, **options)
+        super().__init__(max_batch_size, name, self._place(device), **options)
 
     def _ranges(self) -> Ranges:
         is_up = self._is_frames or not self._is_wide

@@ -23,6 +23,7 @@ from ..fusion.graph import build
 from ..fusion.graph.node import Node
 from ..fusion.graph.shapes import Array
 from ..kernels.ir import dtypes as dt
+from ..runtime.device import device as as_device
 from . import listing
 from .epoch import Sample, Samples
 from .reader import Reader
@@ -182,10 +183,18 @@ class VideoReader(Reader):
         warnings.warn(f"{self._where}: {path!r} is left out: {cause}", stacklevel=2)
 
     _fill_value: Sequence[int] = (0, 0, 0)
+    _ordinal: int | None = None  # of the GPU that gets the outputs
+
+    def _place(self, device: Any) -> str:
+        """Keep the device of the outputs; files are read on the CPU."""
+        place = as_device(device)
+        self._ordinal = None if place is None or place.device_type == "cpu" else place.device_id
+        return "cpu"
 
     def _output(self, k: int, arrays: list[Any], batch: bool, name: Callable[[int], str]) -> Node:
         if k or not arrays or not isinstance(arrays[0], Clip):
-            return super()._output(k, arrays, batch, name)
+            node = super()._output(k, arrays, batch, name)
+            return node if self._ordinal is None else build.transfer(node, self._ordinal)
         from ..ops.video.video_decoder import decoded
 
         names = [clip.name for clip in arrays]
@@ -195,7 +204,8 @@ class VideoReader(Reader):
 
         nothing = [np.zeros(0, np.uint8)] * len(arrays)
         x = convert.wrap_arrays(nothing, dt.uint8, None, batch, external=False)
-        return self._finished(decoded(self._where, x, Videos(arrays, self._fill_value, failed)))
+        videos = Videos(arrays, self._fill_value, failed)
+        return self._finished(decoded(self._where, x, videos, self._ordinal))
 
     def _finished(self, node: Node) -> Node:
         """What a reader does to its videos."""

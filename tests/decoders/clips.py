@@ -23,6 +23,13 @@ CLIPS: dict[str, tuple[str, str, dict[str, str], str]] = {
     "h264.avi": ("avi", "libx264", {"x264-params": _X264}, "yuv420p"),
     "h264.ts": ("mpegts", "libx264", {"x264-params": _X264 + ":open-gop=1"}, "yuv420p"),
     "h264-444.mp4": ("mp4", "libx264", {"x264-params": _X264}, "yuv444p"),
+    "h264-fields.mp4": ("mp4", "libx264", {"x264-params": _X264 + ":interlaced=1"}, "yuv420p"),
+    "h264-full.mp4": (
+        "mp4",
+        "libx264",
+        {"x264-params": _X264 + ":colormatrix=bt709:fullrange=on"},
+        "yuv420p",
+    ),
     "hevc.mp4": ("mp4", "libx265", {"x265-params": _X265}, "yuv420p"),
     "vp8.webm": ("webm", "libvpx", {"auto-alt-ref": "1", "lag-in-frames": "10"}, "yuv420p"),
     "vp9.webm": ("webm", "libvpx-vp9", {"auto-alt-ref": "1", "lag-in-frames": "16"}, "yuv420p"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
+import av
 import numpy as np
 import pytest
 
 import ndd
-from ndd.codecs.video import decoded_videos, index_cache
+from ndd.codecs.video import decoded_videos, index_cache, to_rgb
 from ndd.codecs.video.cursor import Cursor
 from ndd.codecs.video.video_index import build_index
 from tests.helpers import arrays
@@ -22,9 +24,9 @@ def decoded_frames(monkeypatch):
     seen: list[tuple[int, int]] = []
     original = decoded_videos.Videos.decode_frame
 
-    def spy(self, sample, frame, out):
+    def spy(self, sample, frame, *to):
         seen.append((sample, int(self.clips[sample].frames[frame])))
-        original(self, sample, frame, out)
+        original(self, sample, frame, *to)
 
     monkeypatch.setattr(decoded_videos.Videos, "decode_frame", spy)
     return seen
@@ -57,7 +59,7 @@ def test_random_access_is_exact(name) -> None:
         for number in chosen if trial > 2 else np.sort(chosen):
             picture = at.picture(int(number))
             out = np.empty((HEIGHT, WIDTH, 3), np.uint8)
-            decoded_videos._converter().write(picture, out)
+            decoded_videos._converter().write(picture, out, index.stream)
             np.testing.assert_array_equal(out, want[number])
 
 
@@ -285,3 +287,72 @@ def test_a_file_over_memory() -> None:
     for act in (lambda f: f.read(4), lambda f: f.seek(-3, 2), lambda f: f.read(), lambda f: f.read(2),
                 lambda f: f.seek(2), lambda f: f.seek(1, 1), lambda f: f.read(1), lambda f: f.tell()):  # fmt: skip
         assert act(ours) == act(theirs)
+
+
+# -- RGB -------------------------------------------------------------------------------------------
+
+
+def _picture(height: int, width: int, colours: int, levels: int, kind: str) -> Any:
+    """Noise with the numbers of its colour space and of its range."""
+    frame = av.VideoFrame(width, height, kind)
+    rng = np.random.default_rng(height * width)
+    for plane in frame.planes:
+        plane.update(rng.integers(0, 256, plane.buffer_size).astype(np.uint8).tobytes())
+    frame.colorspace, frame.color_range = colours, levels
+    return frame
+
+
+def test_colours_are_those_of_swscale() -> None:
+    """All colour spaces and ranges, with the places of colours that H.264 and VP9 have; sizes without vectors, too."""
+    converter, seen = to_rgb.Converter(), set()
+    for colours in to_rgb._SHARES:
+        for levels, kind in ((0, "yuv420p"), (1, "yuv420p"), (2, "yuv420p"), (0, "yuvj420p")):
+            for size in ((8, 2), (10, 18), (8, 20), (62, 386), (6, 18), (9, 7)):
+                picture = _picture(*size, colours, levels, kind)
+                want = converter._scaled(picture)
+                to_rgb._sites.clear()
+                for _ in range(2):  # learns from the first picture
+                    found = np.zeros_like(want)
+                    converter.write(picture, found, "noise")
+                    np.testing.assert_array_equal(found, want)
+                seen.add(to_rgb._sites.get("noise"))
+                for place in ("between columns", to_rgb._ELSEWHERE):
+                    found = np.zeros_like(want[1:])
+                    to_rgb._sites["noise"] = place
+                    converter.write(picture, found, "noise", 1)
+                    np.testing.assert_array_equal(found, want[1:])
+    assert seen == {"between columns", None}  # narrow pictures fit both places, others need swscale
+    to_rgb._sites.clear()
+
+
+def test_a_converter_takes_pictures_of_all_kinds() -> None:
+    """What swscale and the helper know of one picture must not be used for another."""
+    converter = to_rgb.Converter()
+    to_rgb._sites.clear()
+    for name in (
+        "h264.mkv",
+        "h264-fields.mp4",
+        "vp9.webm",
+        "h264-full.mp4",
+        "h264-444.mp4",
+        "h264.ts",
+    ):
+        index = build_index(encoded(name))
+        found = np.empty((HEIGHT, WIDTH, 3), np.uint8)
+        converter.write(Cursor(index, encoded(name)).picture(4), found, index.stream)
+        np.testing.assert_array_equal(found, by_ffmpeg(name)[0][4])
+
+
+@pytest.mark.parametrize("name", ["h264.mkv", "hevc.mp4", "mpeg4.mp4", "vp9.webm", "mjpeg.avi"])
+def test_most_pictures_need_no_swscale(name, monkeypatch) -> None:
+    calls = []
+    scaled = to_rgb.Converter._scaled
+    monkeypatch.setattr(
+        to_rgb.Converter, "_scaled", lambda self, *p: calls.append(1) or scaled(self, *p)
+    )
+    to_rgb._sites.clear()
+    found = np.asarray(ndd.crop(ndd.decoders.video(ndd.tensor(encoded(name))), crop=[7, 30]))
+    np.testing.assert_array_equal(
+        found, np.asarray(ndd.crop(ndd.tensor(by_ffmpeg(name)[0], layout="FHWC"), crop=[7, 30]))
+    )
+    assert 1 <= len(calls) <= 2  # one for each thread

@@ -31,7 +31,16 @@ def _files(folder: Path, count: int) -> dict[str, Any]:
     return {"files": numbered(folder / "files", count)}
 
 
-WHATS: dict[str, Case] = {"File": Case("File", _files), **CASES}
+def _resized(folder: Path, count: int) -> dict[str, Any]:
+    return {**CASES["Video"].make(folder, count), "size": [8, 8]}
+
+
+_LEVELS = CASES["Video"].number
+WHATS: dict[str, Case] = {
+    "File": Case("File", _files), **CASES,
+    "readers.Video": Case("Video", CASES["Video"].make, number=_LEVELS),
+    "readers.VideoResize": Case("VideoResize", _resized, number=_LEVELS),
+}  # fmt: skip
 _ORDERS: tuple[dict[str, Any], ...] = (
     {},
     {"random_shuffle": True, "seed": 5},

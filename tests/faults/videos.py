@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import ndd
+from ndd.kernels.common.buffers import POOL
 from tests.decoders.clips import CLIPS, encoded
 from tests.faults.child import Resources, main, numbers, size_limit
 
@@ -95,6 +96,7 @@ def attack(what: str, seed: int, count: int) -> dict[str, Any]:
     limit = pages * resource.getpagesize() + MOST_MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     counts: Counter[str] = Counter(tried=0)
+    POOL.set_limit(16 << 20)  # so that growth shows
     memory = Resources()
     for number in numbers(count):
         rng = np.random.default_rng([seed, number])

@@ -57,9 +57,9 @@ def test_only_what_a_loop_uses_is_decoded(root, monkeypatch) -> None:
     seen = []
     original = decoded_videos.Videos.decode_frame
 
-    def spy(self, sample, frame, out):
+    def spy(self, sample, frame, *to):
         seen.append(int(self.clips[sample].frames[frame]))
-        original(self, sample, frame, out)
+        original(self, sample, frame, *to)
 
     monkeypatch.setattr(decoded_videos.Videos, "decode_frame", spy)
     reader = ndd.experimental.readers.Video(

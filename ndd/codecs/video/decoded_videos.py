@@ -70,14 +70,8 @@ class Videos:
         numbers = np.arange(first, first + len(out))
         clip = self.clips[sample]
         self.expect(sample, numbers)
-        whole: Array | None = None
-        if len(out) and out.shape[1] != clip.video.height:
-            whole = np.empty((clip.video.height, *out.shape[2:]), out.dtype)
         for number in numbers[np.argsort(clip.frames[numbers], kind="stable")].tolist():
-            to = out[number - first]
-            self.decode_frame(sample, number, to if whole is None else whole)
-            if whole is not None:
-                to[...] = whole[top : top + len(to)]
+            self.decode_frame(sample, number, out[number - first], top)
 
     # -- single frames -------------------------------------------------------------------------
 
@@ -110,8 +104,8 @@ class Videos:
         """Tell the decoder of this thread which frames it will be asked for."""
         self._threads.wanted = set(self.clips[sample].frames[frames].tolist())
 
-    def decode_frame(self, sample: int, frame: int, out: Array) -> None:
-        """Write one frame of a video."""
+    def decode_frame(self, sample: int, frame: int, out: Array, top: int = 0) -> None:
+        """Write rows of one frame of a video, from `top` on."""
         clip = self.clips[sample]
         number = int(clip.frames[frame])
         if number == FILL:
@@ -119,7 +113,7 @@ class Videos:
             return
         try:
             at = self._cursor(clip)
-            _converter().write(at.picture(number), out)
+            _converter().write(at.picture(number), out, clip.video.stream, top)
         except (ValueError, OSError) as error:
             out[...] = 0
             self.failed(sample, error if isinstance(error, ValueError) else ValueError(str(error)))

@@ -58,6 +58,11 @@ class VideoIndex:
     def frames(self) -> int:
         return len(self.frame_packet)
 
+    @property
+    def stream(self) -> tuple[str, str, bytes]:
+        """What is the same for all videos that an encoder made with the same settings."""
+        return self.codec, self.tag, self.extradata
+
     @cached_property
     def packet_frame(self) -> Array:
         """The frame of each packet; -1 if it shows none."""

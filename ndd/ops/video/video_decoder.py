@@ -9,6 +9,7 @@ import numpy as np
 
 from ...codecs.on_error import check_policy
 from ...codecs.video import decoded_videos as codec
+from ...codecs.video import nvdec
 from ...codecs.video.decoded_videos import Clip, Videos
 from ...codecs.video.index_cache import index_of_bytes, no_video
 from ...codecs.video.selection import PAD_MODES, listed, ranged
@@ -18,6 +19,7 @@ from ...core.schema import data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
+from ...kernels.gpu.env import simulating
 from ...kernels.ir import dtypes as dt
 from ...loop.calls import this_thread
 from ..images.image_decoders import encoded, errors, sources_of
@@ -89,20 +91,23 @@ def video(
         return ranged(count, start or 0, end, 1 if step is None else step, length, pad_mode)
 
     clips = [calls.clip(s, choose) for s in range(encoded.count)]
-    node = decoded(name, encoded, Videos(clips, colour(fill_value), calls.failed))
-    node = node if ordinal is None else build.transfer(node, ordinal)
+    node = decoded(name, encoded, Videos(clips, colour(fill_value), calls.failed), ordinal)
     return node.like(source_info=encoded.source_info)
 
 
-def decoded(name: str, x: Node, videos: Videos) -> Node:
+def decoded(name: str, x: Node, videos: Videos, ordinal: int | None = None) -> Node:
     """The node of decoded videos."""
-    rows = [(len(c.frames), c.video.height, c.video.width, 3) for c in videos.clips]
+    shapes = Shapes.of([(len(c.frames), c.video.height, c.video.width, 3) for c in videos.clips], 4)
+    if ordinal is not None and not simulating() and nvdec.suits(videos):
+        node = nvdec.on_gpu(name, x, videos, shapes, ordinal)
+        node.result.site = user_site()
+        return node
     node = build.decode(
-        name, codec.decode_sample, x, Shapes.of(rows, 4), dt.uint8, "FHWC", videos,
-        has_regions=True, has_frames=True,
+        name, codec.decode_sample, x, shapes, dt.uint8, "FHWC", videos, has_regions=True,
+        has_frames=True,
     )  # fmt: skip
     node.result.site = user_site()
-    return node
+    return node if ordinal is None else build.transfer(node, ordinal)
 
 
 def colour(given: Sequence[int]) -> tuple[int, ...]:
