@@ -4,7 +4,9 @@ A line needs the rows that its windows span. If the kernel reads plain memory, t
 they are; otherwise a ring in scratch memory keeps computed rows. The rows are joined column by
 column: by their lowest or highest values, or sorted for a median. Only joined rows are padded with
 the image's border; then windows are completed along them. Channels stay as they are in memory,
-side by side or in planes. A kernel that does nothing else stores its lines directly.
+side by side or in planes. A kernel that does nothing else stores its lines directly. The most
+frequent windows of bytes need no joined rows, if lines are as long as the image's rows: see
+native/whole_windows.py.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def test_a_decoded_image_is_normalised_while_it_is_hot(
     assert taken == [3 * 120 * 160 * 3 * 4]
 
 
-def test_uniform_batches_use_templates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that was made for a shape serves the next batch of that shape, and no other."""
+def counted_tables(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an element for each table that is filled anew; all templates are dropped."""
     made: list[int] = []
 
     def table(self: Any, *arguments: Any) -> Any:
@@ -96,6 +96,12 @@ def test_uniform_batches_use_templates(monkeypatch: pytest.MonkeyPatch) -> None:
     original = binder.Binder.table
     monkeypatch.setattr(binder.Binder, "table", table)
     binder._templates.clear()
+    return made
+
+
+def test_uniform_batches_use_templates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that was made for a shape serves the next batch of that shape, and no other."""
+    made = counted_tables(monkeypatch)
     for repeat in range(3):
         for k, size in enumerate(((40, 50), (50, 40), (7, 3))):
             made.clear()
@@ -109,10 +115,7 @@ def test_uniform_batches_use_templates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tables_of_windows_are_kept_for_equal_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows that all samples share are part of what a table is made from; others are not kept."""
-    made: list[int] = []
-    original = binder.Binder.table
-    monkeypatch.setattr(binder.Binder, "table", lambda *a: made.append(1) or original(*a))
-    binder._templates.clear()
+    made = counted_tables(monkeypatch)
     x = images(3, (12, 40), seed=5)
     for repeat in range(2):
         for size in ([3, 3], [5, 3], [1, 2]):
