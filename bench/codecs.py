@@ -68,6 +68,7 @@ _CROPS = {
     "reflect_101": lambda lib, x, size: lib.crop(x, crop=size, out_of_bounds_policy="reflect_101"),
     "wrap": lambda lib, x, size: lib.crop(x, crop=size, out_of_bounds_policy="wrap"),
 }
+RULES = tuple(_CROPS)
 
 
 def main(rounds: int = ROUNDS) -> list[Row]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import debayer, histograms, morphology, neighbourhoods, reductions
+from . import boxes, codecs, debayer, histograms, morphology, neighbourhoods, reductions, resample
 
 # (what is claimed, beginning of the workload's name, peer, least ratio)
 Claim = tuple[str, str, str, float]
@@ -21,6 +21,9 @@ def claims() -> Iterator[Claim]:
     yield from _morphology()
     yield from _histograms()
     yield from _reductions()
+    yield from _boxes()
+    yield from _pictures()
+    yield from _sound()
     for name, (_, dtypes) in debayer.CASES.items():
         for dtype in dtypes.split():
             kind = {"u1": "uint8", "u2": "uint16"}[dtype]
@@ -69,3 +72,31 @@ def _reductions() -> Iterator[Claim]:
         for name in reductions.NORMALIZATIONS:
             if name.startswith("normalize"):
                 yield f"{name} of {shape}", f"{name}, {shape} u8", "oracle", 5.0
+
+
+def _boxes() -> Iterator[Claim]:
+    of_boxes, of_maps = f"{boxes.COUNT} × {boxes.BOXES} boxes", f"{boxes.MAPS} × {boxes.SIDE}²"
+    yield f"random_bbox_crop of {of_boxes}", f"random_bbox_crop, {of_boxes}", "oracle", 3.0
+    name = "segmentation.random_object_bbox"
+    yield f"random_object_bbox of {of_maps}", f"{name}, {of_maps}", "oracle", 3.0
+
+
+def _pictures() -> Iterator[Claim]:
+    for threads in (1, 2):
+        workload = f"JPEG round trip, {resample.COUNT} × 375×500×3 u8, {threads} thread(s)"
+        for peer in ("oracle", "opencv"):
+            yield f"jpeg_compression_distortion, {threads} thread(s),", workload, peer, 1.0
+    for rule in codecs.RULES:
+        yield f"crop beyond a {rule} border", f"crop beyond a {rule} border", "oracle", 1.0
+
+
+def _sound() -> Iterator[Claim]:
+    name = "features of speech (spectrogram, mel, decibels)"
+    yield name, "spectrogram, mel, decibels", "oracle", 3.0
+    yield name, "spectrogram, mel, decibels", "torch.stft + threads", 2.0
+    name = "audio_resample 44.1 → 16 kHz"
+    yield name, name, "oracle", 2.0
+    yield name, name, "soxr HQ", 1.0
+    for kind in ("WAV", "FLAC"):
+        for peer in ("oracle", "soundfile in a loop"):
+            yield f"decoders.audio of {kind}", f"decode {kind}", peer, 1.0

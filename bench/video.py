@@ -50,7 +50,7 @@ def write(path: Path, codec: str, width: int, height: int, seed: int) -> None:
 
 def _reader(lib: Any, files: list[str], seed: int) -> Any:
     return lib.experimental.readers.Video(
-        filenames=files, sequence_length=LENGTH, step=7, random_shuffle=True, seed=seed,
+        CLIPS, filenames=files, sequence_length=LENGTH, step=7, random_shuffle=True, seed=seed,
     )  # fmt: skip
 
 

@@ -51,8 +51,8 @@ is compared with NumPy. [Random ops](#random-ops) follow below, and [ops that ar
   integers add elements of equal weight before they multiply, which is faster and rounds less often, so results differ in the
   last places, and integers differ where that decides the rounding. `filter` adds with fma in the order of the weights; upstream
   (OpenCV) differs in the last place, and integers differ where that decides the rounding.
-- `jpeg_compression_distortion` has upstream's bits: both encode and decode with nvimgcodec, whose codec is libjpeg-turbo. OpenCV's
-  `imencode` and `imdecode` give the same pixels.
+- `jpeg_compression_distortion` has upstream's bits, which are those of OpenCV's `imencode` and `imdecode` (libjpeg-turbo): our kernel
+  computes with the same integers, but leaves out the entropy coding, which loses nothing.
 - Where upstream is wrong, the tests do not compare with it; see [differences.md](differences.md).
 
 """

@@ -17,6 +17,8 @@ from .modes import MODES, error_everywhere, same_everywhere, same_on_the_gpu
 from .oracle import check, per_sample
 
 SIZES = [(1, 1), (5, 7), (16, 16), (17, 31), (40, 64), (3, 200)]
+# Few columns are not interpolated; a group of blocks is 128 pixels wide.
+ODD_SIZES = [(2, 2), (31, 4), (9, 3), (8, 5), (33, 129), (26, 134)]
 
 
 def photos(sizes=SIZES, seed=0):
@@ -35,7 +37,7 @@ def photos(sizes=SIZES, seed=0):
 
 
 def test_jpeg_qualities():
-    """Equal to upstream's, which uses the same codec."""
+    """Equal to upstream's, which encodes and decodes with libjpeg-turbo."""
     x = photos()
     for quality in (1, 10, 50, 75, 95, 100, 0, -3, 1000):
         check("jpeg_compression_distortion", x, layout="HWC", quality=quality)
@@ -43,6 +45,7 @@ def test_jpeg_qualities():
     check("jpeg_compression_distortion", x, layout="HWC", quality=each)
     check("jpeg_compression_distortion", x)
     check("jpeg_compression_distortion", x, batch=False, quality=5)
+    check("jpeg_compression_distortion", photos(ODD_SIZES), quality=90)
 
 
 def test_jpeg_of_extremes():

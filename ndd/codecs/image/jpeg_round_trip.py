@@ -1,4 +1,4 @@
-"""Compress pixels to JPEG and decode them again, with nvimgcodec's encoder and decoder."""
+"""Pixels → JPEG files, through nvimgcodec, and what is left of pixels in such files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...fusion.graph.shapes import Array
+from ...fusion.graph.storage import address_of
 from ...kernels.common import forks
-from .decode import _decoded, _decoder
+from ...kernels.common.buffers import POOL
+from ...kernels.cpu.helpers import function
+from ...kernels.cpu.jpeg_loss import job_slots as at
+from ...kernels.cpu.jpeg_loss.step_tables import step_tables
 from .nvimgcodec import new_encoder, nvimgcodec
 
 MAX_EXTENT = 65500  # the limit of libjpeg
@@ -51,10 +55,17 @@ def encoded(pixels: Array, quality: int) -> bytes:
 
 
 def round_trip(pixels: Array, quality: int, out: Array) -> None:
-    """Write what JPEG of this quality (1 to 100) leaves of RGB `pixels` [H, W, 3] into `out`."""
+    """Write what JPEG of this quality (1 to 100) leaves of RGB `pixels` [H, W, 3] into `out`.
+
+    Entropy coding loses nothing, so it is left out; `out` is contiguous.
+    """
     if not pixels.size:
         return
-    stream = _own.encode(np.ascontiguousarray(pixels), quality)
-    if stream is None:
-        raise ValueError(f"an image of shape {pixels.shape} cannot be encoded as JPEG")
-    _decoded(_decoder(False), stream, nvimgcodec().as_image(out), "RGB")
+    pixels = np.ascontiguousarray(pixels)
+    height, width, _ = pixels.shape
+    tables, scratch = step_tables(quality), POOL.take(at.scratch_nbytes(width))
+    job = np.empty(at.ROW_SIZE, np.int64)
+    job[at.SOURCE], job[at.TARGET] = address_of(pixels), address_of(out)
+    job[at.HEIGHT], job[at.WIDTH] = height, width
+    job[at.TABLES], job[at.SCRATCH] = address_of(tables), scratch.address
+    function("lose_jpeg")(address_of(job), 0, 1)

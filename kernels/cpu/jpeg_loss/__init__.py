@@ -1,0 +1,1 @@
+"""What JPEG loses of RGB pixels: the codec without its lossless part, entropy coding."""
