@@ -29,6 +29,7 @@ PACKAGES = (
     "ndd-fusion", "numpy", "numba", "nvidia-nvimgcodec-cu12", "nvidia-dali-cuda120", "torch",
     "torchvision", "albumentations", "albumentationsx",
     "opencv-python-headless", "simplejpeg", "pillow", "kornia", "kornia-rs", "spdl", "numexpr",
+    "tfrecord", "webdataset",
 )  # fmt: skip
 
 

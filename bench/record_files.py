@@ -1,9 +1,8 @@
-"""Record files: TFRecord and tar beside plain files, the oracle's readers and loops in Python.
+"""Record files: TFRecord and tar beside plain files, the oracle's readers and Python packages.
 
 Chains decode photos of 110 KB, crop, mirror and normalise them; the files are in the page cache.
 Without decoding, a call reads one epoch of records into memory and looks at no byte of them. The
-loops in Python do what the `tfrecord` and `webdataset` packages do: `tarfile` in stream mode, and a
-walk through the fields of each message.
+packages are `tfrecord` and `webdataset`, whose iterators are Python.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import ndd
-from ndd.readers.stores import tar, tfrecord_file, wire
+from ndd.readers.stores import tar, tfrecord_file
 from ndd.readers.stores.crc32c import of_memory
 
 from .harness import ROUNDS, Row, compare, optional, show
@@ -138,15 +137,16 @@ def chains(rounds: int) -> list[Row]:
 def records(name: str, made: RecordSet, count: int, rounds: int) -> list[Row]:
     """Epochs of records that nobody decodes."""
     rows: list[Row] = []
-    for kind, reader, plain in (
-        ("TFRecord", made.tfrecord_reader, lambda: _all(map(_tfrecords, made.tfrecords))),
-        ("tar", made.tar_reader, lambda: _all(map(_members, made.tars))),
+    for kind, reader, package in (
+        ("TFRecord", made.tfrecord_reader, _tfrecord_package(made)),
+        ("tar", made.tar_reader, _webdataset_package(made)),
     ):
         runs: Runs = {"ndd": _epochs(reader(ndd))}
         dali = optional("nvidia.dali.experimental.dynamic")
         if dali is not None:
             runs["oracle"] = _epochs(reader(dali))
-        runs["Python"] = plain
+        if package is not None:
+            runs["tfrecord" if kind == "TFRecord" else "webdataset"] = package
         part = compare(f"records, {kind} of {name}, batch {BATCH}", runs, rounds, divide=count)
         show(part, "oracle", 1e6, "µs")
         rows += part
@@ -162,47 +162,29 @@ def _epochs(reader: Any) -> Callable[[], object]:
     return epoch
 
 
-def _all(files: Iterator[Iterator[Any]]) -> None:
+def _tfrecord_package(made: RecordSet) -> Callable[[], object] | None:
+    package = optional("tfrecord.reader")
+    if package is None:
+        return None
+    wanted = {"image": "byte", "label": "int"}
+    return lambda: _all(
+        itertools.chain.from_iterable(
+            package.tfrecord_loader(path, None, wanted) for path in made.tfrecords
+        )
+    )
+
+
+def _webdataset_package(made: RecordSet) -> Callable[[], object] | None:
+    package = optional("webdataset")
+    if package is None:
+        return None
+    return lambda: _all(iter(package.WebDataset(made.tars, shardshuffle=False)))
+
+
+def _all(found: Iterator[Any]) -> None:
     """Go over all records, in lists of one batch."""
-    found = itertools.chain.from_iterable(files)
     while list(itertools.islice(found, BATCH)):
         pass
-
-
-def _tfrecords(path: str) -> Iterator[dict[str, Any]]:
-    with Path(path).open("rb") as file:
-        while head := file.read(12):
-            data = file.read(struct.unpack("<Q", head[:8])[0])
-            file.read(4)
-            yield dict(_features(memoryview(data)))
-
-
-def _features(data: memoryview) -> Iterator[tuple[str, Any]]:
-    for _, _, features in wire.fields(data):
-        for _, _, entry in wire.fields(wire.content(features)):
-            parts = {number: value for number, _, value in wire.fields(wire.content(entry))}
-            for kind, _, values in wire.fields(wire.content(parts[2])):
-                for _, _, value in wire.fields(wire.content(values)):
-                    inner = wire.content(value)
-                    found = bytes(inner) if kind == 1 else wire.varint(inner, 0)[0]
-                    yield bytes(wire.content(parts[1])).decode(), found
-
-
-def _members(path: str) -> Iterator[dict[str, bytes]]:
-    sample: dict[str, bytes] = {}
-    last = None
-    with tarfile.open(path, "r|") as archive:
-        for member in archive:
-            base, _, ext = member.name.partition(".")
-            if base != last and sample:
-                yield sample
-                sample = {}
-            last = base
-            content = archive.extractfile(member)
-            assert content is not None
-            sample[ext] = content.read()
-    if sample:
-        yield sample
 
 
 def main(rounds: int = ROUNDS) -> list[Row]:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 # Single samples are read ahead in runs of this many, because handing an item from one thread to
 # another takes about as long as reading a small file.
 SAMPLES_PER_RUN = 16
+# Batches of small records are read together, up to this many bytes and batches: reading a batch of
+# 64 records of 1 KB takes 160 to 220 µs, of which 10 are spent on its bytes.
+RUN_BYTES = 1 << 20
+MAX_BATCHES_PER_RUN = 16
 
 Sample = tuple[Array, ...]
 I = TypeVar("I")  # a tuple or a dictionary of Batch or Tensor
@@ -72,6 +76,10 @@ class Table(Sequence["Sample | Bad"]):
     def nodes(self) -> list[Node]:
         """The batch of each output."""
 
+    def part(self, begin: int, end: int) -> Sequence[Sample | Bad]:
+        """The samples `begin` … `end` - 1, as a table if that is possible."""
+        return [self[k] for k in range(begin, end)]
+
 
 # Indices and samples of a batch. The samples are a list if some are bad and may be replaced.
 Content = tuple[list[int], Any]
@@ -85,16 +93,42 @@ def read_sample(samples: Samples, index: int) -> Sample | Bad:
         return Bad(index, error)
 
 
+def batches_per_run(samples: Samples, batch_size: int | None) -> int:
+    """How many items of an epoch are read at a time."""
+    if batch_size is None:
+        return SAMPLES_PER_RUN
+    nbytes = getattr(samples, "mean_bytes", None)  # of a sample, if that is known
+    if nbytes is None:
+        return 1
+    fitting = RUN_BYTES // max(1, int(nbytes * batch_size))
+    return max(1, min(MAX_BATCHES_PER_RUN, fitting))
+
+
 def read_batches(plan: EpochPlan, samples: Samples, step: int, item: int) -> list[Content]:
     """Read up to `step` batches, from number `item * step` on."""
+    first = item * step
+    parts = [plan.indices(number) for number in range(first, min(first + step, plan.count))]
+    if not trace.active:
+        return _read_parts(samples, parts)
+    about = {"number": first, "batches": len(parts)}
+    stage = trace.begin("read", "batch", samples=sum(map(len, parts)), about=about)
+    contents: list[Content] = trace.during(stage, _read_parts, samples, parts)
+    return contents
+
+
+def _read_parts(samples: Samples, parts: list[list[int]]) -> list[Content]:
+    """Read several batches, together if no sample comes twice."""
+    whole = [index for part in parts for index in part]
+    if len(parts) == 1 or not hasattr(samples, "read_many") or len(set(whole)) != len(whole):
+        return [read_batch(samples, part) for part in parts]
+    made = read_batch(samples, whole)[1]
     contents: list[Content] = []
-    for number in range(item * step, min((item + 1) * step, plan.count)):
-        indices = plan.indices(number)
-        if trace.active:
-            stage = trace.begin("read", "batch", samples=len(indices), about={"number": number})
-            contents.append(trace.during(stage, read_batch, samples, indices))
-        else:
-            contents.append(read_batch(samples, indices))
+    begin = 0
+    for part in parts:
+        end = begin + len(part)
+        cut = made.part(begin, end) if isinstance(made, Table) else made[begin:end]
+        contents.append((part, cut))
+        begin = end
     return contents
 
 
@@ -142,7 +176,7 @@ class EpochRun:
     ) -> None:
         self.plan, self.batch_size = plan, batch_size
         self.given = 0  # items handed out
-        self._step = SAMPLES_PER_RUN if batch_size is None else 1
+        self._step = batches_per_run(samples, batch_size)
         self._ready: dict[int, Content] = {}
         self._fetched = 0  # items that are in `_ready`, or were
         # Threads that work ahead may peek at batches that the caller has not asked for yet.

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..fusion.graph.node import Node, source
 from ..fusion.graph.shapes import Array, Shapes
-from ..fusion.graph.storage import Storage, array_at
+from ..fusion.graph.storage import Held, Storage, array_at
 from ..kernels.ir.dtypes import DType, from_numpy
 from .epoch import Bad, Sample, Table
 from .stores.record_index import RecordIndex
@@ -28,6 +28,7 @@ class RecordSamples:
     def __init__(self, where: str, index: RecordIndex) -> None:
         self._where, self.index = where, index
         self.starts, self.fingerprint = index.starts, index.fingerprint
+        self.mean_bytes = index.mean_bytes
 
     def __len__(self) -> int:
         return len(self.index)
@@ -137,6 +138,14 @@ class Column:
     shapes: Shapes
     dtype: DType
 
+    def part(self, begin: int, end: int) -> Column:
+        """The samples `begin` … `end` - 1. Each part has an owner of its own, so that only the part
+        that the user gets hold of counts as memory which may change."""
+        old = self.storage
+        owner = Held([old.owner])
+        storage = Storage(old.addresses[begin:end], owner, dense=old.dense)
+        return Column(storage, Shapes(self.shapes.rows[begin:end]), self.dtype)
+
 
 class ColumnTable(Table):
     """A batch of samples that could all be read: one column per output."""
@@ -154,6 +163,9 @@ class ColumnTable(Table):
             array_at(int(c.storage.addresses[k]), c.shapes.tuples[k], c.dtype.np, None, c.storage)
             for c in self._columns
         )
+
+    def part(self, begin: int, end: int) -> ColumnTable:
+        return ColumnTable(end - begin, [c.part(begin, end) for c in self._columns])
 
     def nodes(self) -> list[Node]:
         return [source(c.storage, c.shapes, c.dtype, batch=True) for c in self._columns]

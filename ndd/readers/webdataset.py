@@ -32,7 +32,7 @@ class TarSamples(RecordSamples):
     """Samples of tar archives: a record has one part per output.
 
     Names are looked up when they are asked for, because keeping them would take more than the
-    index: in the lines of the `indexes`, if there are any, or in the archives.
+    index: in the lines of the `indexes`, or in the archives that have none (an empty path).
     """
 
     def __init__(
@@ -51,10 +51,11 @@ class TarSamples(RecordSamples):
             return ""
         files = self.index.files
         try:
-            if not self._indexes:
+            path = self._indexes[number] if self._indexes else ""
+            if not path:
                 name = self._look_up(index, number, offset)
             else:
-                line, path = int(self._lines[index]), self._indexes[number]
+                line = int(self._lines[index])
                 name = "" if line < 0 else tar.name_in_index(path, line, offset, files.remote)
         except (OSError, ValueError):  # the file has changed, or its server does not answer
             name = ""
@@ -139,7 +140,7 @@ class Webdataset(Reader):
         If several components of a sample fit, the first one in the archive is used.
     index_paths : path or list of path, optional
         An index for each archive, as ``python -m ndd index tar FILES…`` (or wds2idx) writes them.
-        Without them, the headers of all members are read once.
+        Without them, the headers of all members are read once, as for indexes of version 1.0.
     missing_component_behavior : "empty" | "skip" | "error"
         What to do with a sample that lacks a component: give an empty tensor, leave the sample
         out, or raise an error.
@@ -210,18 +211,31 @@ class Webdataset(Reader):
 
     def _list(self) -> Samples:
         lines = Columns(1)
-        index = listed(self._where, lambda: self._index(lines))
-        return TarSamples(index, self._indexes, shortened(lines.finish()[0]), self._dtypes)
+        indexes = listed(self._where, self._usable_indexes)
+        index = listed(self._where, lambda: self._index(indexes, lines))
+        return TarSamples(index, indexes, shortened(lines.finish()[0]), self._dtypes)
 
-    def _index(self, lines: Columns) -> RecordIndex:
+    def _usable_indexes(self) -> list[str]:
+        """The index of each archive; an empty path for one that says too little."""
+        found = ["" if tar.is_first_version(p, self._remote) else p for p in self._indexes]
+        if "" in found:
+            warnings.warn(
+                f"{self._where}: indexes of version v1.0, such as "
+                f"{self._indexes[found.index('')]!r}, are not used: the headers of the archives "
+                f"are read instead; `python -m ndd index tar FILES…` makes new ones",
+                stacklevel=2,
+            )
+        return found
+
+    def _index(self, indexes: Sequence[str], lines: Columns) -> RecordIndex:
         exts = sorted({ext for wanted in self._ext for ext in wanted})
         wanted = tar.Wanted(exts, self._fold)
         # Which extensions, by number, belong to each output; the last entry is for -1.
         fits = np.array([[e in own for e in exts] + [False] for own in self._ext], bool)
         index = RecordIndex(self._paths, len(self._ext), self._remote)
         for k, path in enumerate(self._paths):
-            if self._indexes:
-                parts = tar.read_index(self._indexes[k], wanted, self._remote)
+            if indexes and indexes[k]:
+                parts = tar.read_index(indexes[k], wanted, self._remote)
             else:
                 parts = tar.scan(path, wanted, self._remote)
             size = open_bytes(path, self._remote).size

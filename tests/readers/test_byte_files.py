@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ndd.readers.stores import byte_files
 from ndd.readers.stores.byte_files import ByteFiles, LocalFile
 
 
@@ -44,6 +45,25 @@ def test_neighbours_are_read_at_once(files, monkeypatch):
     )  # fmt: skip
     found.read_parts([2, 2, 2, 2], [0, 100, 4000, 20_000], [100, 50, 10, 7])
     assert reads == [(0, 4010), (20_000, 7)]
+
+
+def test_large_reads_are_shared_by_threads(tmp_path, monkeypatch):
+    data = np.random.default_rng(2).bytes(5_000_000)
+    path = tmp_path / "large"
+    path.write_bytes(data)
+    monkeypatch.setattr(byte_files, "get_num_threads", lambda: 2)
+    found = ByteFiles([str(path)])
+    parts = found.read_parts([0, 0, 0], [7, 2_000_000, 2_500_000], [9, 500_000, 2_499_999])
+    assert [p.tobytes() for p in parts] == [
+        data[7:16],
+        data[2_000_000:2_500_000],
+        data[2_500_000:-1],
+    ]
+    assert found._pool is not None
+    path.write_bytes(data[:3_000_000])  # after it was opened
+    parts = found.read_parts([0, 0], [2_000_000, 2_500_000], [500_000, 2_499_999])
+    assert parts[0].tobytes() == data[2_000_000:2_500_000]
+    assert isinstance(parts[1], ValueError) and "has 3000000 bytes, but" in str(parts[1])
 
 
 def test_a_part_that_cannot_be_read_is_an_error_of_its_own(files, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 import ndd
 from ndd.cli import main
+from ndd.readers.epoch import MAX_BATCHES_PER_RUN, batches_per_run
 from ndd.readers.stores import columns, crc32c, tfrecord_file
 from tests.readers.datasets import (
     checksum,
@@ -298,6 +299,39 @@ def test_on_error_replaces_records(tmp_path):
         run(lambda e: 3)
     with pytest.raises(ValueError, match="its message is invalid at byte 12"):
         run("raise")
+
+
+def test_batches_that_are_read_together(tmp_path):
+    """Small batches are cut out of one read; a bad record is an error of its own batch only."""
+    many = [example(t=strings(bytes([k]) * (k % 7)), n=ints(k)) for k in range(40)]
+    path = str(tmp_path / "a.tfrecord")
+    write_tfrecord(Path(path), *many)
+    features = {
+        "t": T.FixedLenFeature((), T.string, ""),
+        "n": T.FixedLenFeature([1], T.int64, -1),
+    }
+    reader = ndd.readers.TFRecord(path=path, features=features, last_batch="partial")
+    assert batches_per_run(reader._data()[0], 3) == MAX_BATCHES_PER_RUN
+    found = [
+        [(np.asarray(t).tobytes(), int(np.asarray(n)[0])) for t, n in zip(i["t"].tensors, i["n"].tensors)]
+        for i in reader.next_epoch(batch_size=3)
+    ]  # fmt: skip
+    wanted = [(bytes([k]) * (k % 7), k) for k in range(40)]
+    assert found == [wanted[k : k + 3] for k in range(0, 40, 3)]
+    batches = [item["n"] for item in reader.next_epoch(batch_size=3)]
+    batches[0].torch()[0] = 100  # the memory of one batch is not that of the next
+    assert [b.torch().flatten().tolist() for b in batches[:2]] == [[100, 1, 2], [3, 4, 5]]
+
+    data = bytearray(Path(path).read_bytes())
+    reader = ndd.readers.TFRecord(path=path, features=features)
+    data[int(tfrecord_file.scan(path)[19, 0]) + 12] ^= 4  # the message of record 19
+    Path(path).write_bytes(data)
+    epoch, good = reader.next_epoch(batch_size=4), []
+    with pytest.raises(ValueError, match=r"\(sample 19\)"):
+        for item in epoch:
+            good += item["n"].torch().flatten().tolist()
+    assert good == list(range(16))
+    assert next(epoch)["n"].torch().flatten().tolist() == [20, 21, 22, 23]
 
 
 def test_index_from_the_command_line(made, tmp_path, capsys):

@@ -33,6 +33,7 @@ class RecordIndex:
         self._columns = Columns(2 * parts)
         self._starts = [0]
         self.starts: Array = np.zeros(1, np.int64)
+        self.mean_bytes = 0.0  # of a record
 
     def add(self, rows: Array | None) -> None:
         """Append a file's records: rows of offset, length (, offset, length …)."""
@@ -50,6 +51,8 @@ class RecordIndex:
         self._checksum = check
         self._offsets = columns[0::2]
         self._lengths = [shortened(c) for c in columns[1::2]]
+        total = sum(int(c.sum(dtype=np.int64)) for c in self._lengths)
+        self.mean_bytes = total / max(1, len(self))
         return self
 
     @property

@@ -296,6 +296,14 @@ def _is_hidden(base: str) -> bool:
     return not base or base[-1] == "/"
 
 
+def is_first_version(path: str, remote: RemoteOptions | None = None) -> bool:
+    """Whether an index is of version v1.0, which upstream refuses and does not describe."""
+    file = open_bytes(path, remote)
+    head = bytearray(min(file.size, len(b"v1.0 ")))
+    file.read_into(memoryview(head), 0)
+    return bytes(head).split() == [b"v1.0"]
+
+
 def read_index(
     path: str, wanted: Wanted, remote: RemoteOptions | None = None
 ) -> Iterator[Components]:
