@@ -103,17 +103,21 @@ def tables() -> list[Any]:
 
 
 def plain(sources: list[Any], count: int) -> Speed:
-    """A loop without Ray."""
+    """A loop without Ray, which queues a batch before it takes the one before: no thread waits."""
     import ndd
     from ndd.integrations.table_columns import batches_of, to_numpy
 
     ndd.set_num_threads(CPUS)
 
     def batches() -> Iterator[Any]:
+        queued = None
         for k in range(count):
             for first in range(0, BLOCK, ROWS):
                 rows = sources[k % len(sources)].slice(first, ROWS)
-                yield to_numpy(ndd_views(batches_of(rows))["image"])
+                images, queued = queued, ndd_views(batches_of(rows))["image"]
+                if images is not None:
+                    yield to_numpy(images)
+        yield to_numpy(queued)
 
     return rate(batches())
 
@@ -143,27 +147,30 @@ class Speed(NamedTuple):
 
 def rate(batches: Iterator[np.ndarray]) -> Speed:
     """The speed from the third batch (or block of results) on: by then both workers are at work."""
-    begin, used, images = 0.0, 0.0, 0
+    begin, images = 0.0, 0
+    before: dict[Any, float] = {}
     for k, batch in enumerate(batches):
         assert batch.shape[1:] == (SIZE, SIZE, 3) and batch.dtype == np.uint8
         if k == 2:
-            begin, used = time.perf_counter(), cpu_seconds()
+            begin, before = time.perf_counter(), cpu_seconds()
         elif k > 2:
             images += len(batch)
-    seconds, used = time.perf_counter() - begin, cpu_seconds() - used
+    seconds = time.perf_counter() - begin
+    # Workers of an earlier run that end meanwhile count neither before nor after.
+    used = sum(now - before.get(process, 0.0) for process, now in cpu_seconds().items())
     return Speed(images / seconds, 1e3 * used / images)
 
 
-def cpu_seconds() -> float:
+def cpu_seconds() -> dict[Any, float]:
     """CPU time of this process and of all processes below it."""
     import psutil
 
     own = psutil.Process()
-    found = 0.0
+    found = {}
     for process in (own, *own.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-            found += times.user + times.system
+            found[process] = times.user + times.system
     return found
 
 
@@ -171,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=24, help="of 256 images, in each run")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--without-peers", action="store_true", help="only the overhead of Ray")
     chosen = parser.parse_args()
     import ray
 
@@ -185,6 +193,8 @@ def main() -> None:
         "torchvision": lambda: with_ray(Torchvision, "numpy", sources, chosen.blocks),
         "Albumentations": lambda: with_ray(Albumentations, "numpy", sources, chosen.blocks),
     }
+    if chosen.without_peers:
+        runs = {name: run for name, run in runs.items() if name.startswith("ndd")}
     found: dict[str, list[Speed]] = {name: [] for name in runs}
     for r in range(chosen.rounds):
         for name in rotated(list(runs), r):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -214,11 +215,18 @@ def _input_node(p: Param, value: Any) -> Node:
         raise TypeError(f"`{p.name}` is missing: got None, wanted a Tensor, a Batch or an array")
     if p.files and (node := encoded_node(value)) is not None:
         return node
-    if isinstance(value, (str, bytes)):
-        hint = "; the bytes of a file are np.frombuffer(data, np.uint8)" * isinstance(value, bytes)
-        raise TypeError(
-            f"`{p.name}` must be a Tensor, a Batch or an array, got {type(value).__name__}{hint}"
+    is_list = isinstance(value, (list, tuple)) and len(value) > 0
+    item = value[0] if is_list else value
+    if isinstance(item, (str, bytes, os.PathLike)):
+        what = (
+            f"{type(value).__name__} of {type(item).__name__}" if is_list else type(item).__name__
         )
+        hint = ""
+        if p.files:
+            hint = "; give the bytes of a file, as pathlib.Path(path).read_bytes() reads them"
+        elif isinstance(item, bytes):
+            hint = "; the bytes of a file are np.frombuffer(data, np.uint8)"
+        raise TypeError(f"`{p.name}` must be a Tensor, a Batch or an array, got {what}{hint}")
     return tensor_node(value, None, None, None, copy=False)
 
 

@@ -49,7 +49,7 @@ def array_of(data: Any, dtype: DType | None = None) -> tuple[Array, DType] | Non
         return _from_torch(data.detach())
     if hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__"):
         if data.__dlpack_device__()[0] in _DLPACK_CPU:
-            return _typed(np.from_dlpack(data))
+            return _typed(_from_dlpack(data))
         return None
     if hasattr(data, "__cuda_array_interface__"):
         return None
@@ -73,6 +73,16 @@ def _typed(array: Array) -> tuple[Array, DType]:
     if found is None:
         raise TypeError(f"element type {array.dtype} is not supported")
     return (array.view(np.uint16) if found is dt.bfloat16 else array), found
+
+
+def _from_dlpack(data: Any) -> Array:
+    try:
+        return np.from_dlpack(data)
+    except (BufferError, RuntimeError):
+        # NumPy knows no bfloat16 in DLPack; arrays of JAX offer it as an array of ml_dtypes, too.
+        if getattr(getattr(data, "dtype", None), "name", "") != "bfloat16":
+            raise
+        return np.asarray(data)
 
 
 def _from_torch(tensor: Any) -> tuple[Array, DType] | None:

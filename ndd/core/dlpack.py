@@ -1,4 +1,4 @@
-"""Device memory ↔ DLPack capsules, without the help of a framework.
+"""Memory ↔ DLPack capsules where NumPy cannot: device memory, and bfloat16 numbers.
 
 The structures are those of dlpack.h 1.0. A consumer that asks for version 1 gets the versioned one.
 """
@@ -98,16 +98,17 @@ def export(
     dtype: DType,
     device_id: int,
     *,
+    device_type: int = KDL_CUDA,
     max_version: tuple[int, int] | None = None,
     readonly: bool = False,
     copied: bool = False,
 ) -> Any:
-    """A capsule over CUDA memory, which keeps `owner` alive until its consumer lets go of it."""
+    """A capsule over memory, which keeps `owner` alive until its consumer lets go of it."""
     sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)
     steps = (ctypes.c_int64 * max(len(shape), 1))(*(strides or _packed_strides(shape)))
     code = _BFLOAT if dtype is dt.bfloat16 else _CODES[dtype.np.kind]
     tensor = _Tensor(
-        address, _Device(KDL_CUDA, device_id), len(shape), _Type(code, 8 * dtype.bytes, 1),
+        address, _Device(device_type, device_id), len(shape), _Type(code, 8 * dtype.bytes, 1),
         sizes, steps, 0,
     )  # fmt: skip
     deleter = ctypes.cast(_delete, ctypes.c_void_p)
@@ -125,6 +126,27 @@ def export(
     with _lock:
         _exported[place] = (made, sizes, steps, owner)
     return _python.PyCapsule_New(place, _names[name], ctypes.cast(_destroy, ctypes.c_void_p))
+
+
+def export_host(
+    array: Any,
+    dtype: DType,
+    *,
+    copy: bool | None = None,
+    dl_device: tuple[int, int] | None = None,
+    max_version: tuple[int, int] | None = None,
+) -> Any:
+    """A capsule over a NumPy array, which for bfloat16 holds the bits of the numbers."""
+    if dtype is not dt.bfloat16:  # NumPy can do it
+        return array.__dlpack__(copy=copy, dl_device=dl_device, max_version=max_version)
+    if dl_device is not None and tuple(dl_device) != (KDL_CPU, 0):
+        raise BufferError(f"__dlpack__: the value is in host memory; wanted {tuple(dl_device)}")
+    array = array.copy() if copy else array
+    strides = [step // array.itemsize for step in array.strides]
+    return export(
+        array, array.ctypes.data, array.shape, strides, dtype, 0, device_type=KDL_CPU,
+        max_version=max_version, readonly=not array.flags.writeable, copied=bool(copy),
+    )  # fmt: skip
 
 
 # A capsule keeps the address of its name.

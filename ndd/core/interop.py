@@ -16,7 +16,7 @@ from ..kernels.gpu.env import simulating
 from ..kernels.gpu.streams import Stream
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
-from .dlpack import KDL_CPU, KDL_CUDA, Imported, export
+from .dlpack import KDL_CPU, KDL_CUDA, Imported, export, export_host
 
 
 @functools.cache
@@ -87,7 +87,7 @@ def gpu_dlpack(node: Node, stream: Any, kwargs: dict[str, Any]) -> Any:
     assert node.storage is not None
     if simulating():
         _synchronize(node)
-        return as_array(node.storage, node, 0).__dlpack__(**kwargs)
+        return export_host(as_array(node.storage, node, 0), node.dtype, **kwargs)
     copy, wanted = kwargs.get("copy"), kwargs.get("dl_device")
     if wanted is not None and tuple(wanted) != (KDL_CUDA, node.device):
         return _other_device_dlpack(node, tuple(wanted), kwargs)
@@ -121,7 +121,7 @@ def _other_device_dlpack(node: Node, wanted: tuple[int, int], kwargs: dict[str, 
     held = source(node.storage, node.shapes, node.dtype, node.layout, node.batch, node.device)
     copied = runtime_of(node.result.context, node.device).copy(host, held, node.storage)
     rest = {k: v for k, v in kwargs.items() if k not in ("copy", "dl_device")}
-    return as_array(copied, host, 0).__dlpack__(**rest)
+    return export_host(as_array(copied, host, 0), node.dtype, **rest)
 
 
 def cuda_array_interface(node: Node) -> dict[str, Any]:

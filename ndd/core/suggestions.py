@@ -34,6 +34,15 @@ _ATTRIBUTES = {
     "to": "use .to_device(device), .cpu(), .gpu(), or ndd.cast(x, dtype=…)",
     "astype": "use ndd.cast(x, dtype=…)",
     "cuda": "use .gpu()",
+    "mean": "use ndd.reductions.mean(x)",
+    "sum": "use ndd.reductions.sum(x)",
+    "max": "use ndd.reductions.max(x)",
+    "min": "use ndd.reductions.min(x)",
+    "std": "use ndd.reductions.std_dev(x, ndd.reductions.mean(x))",
+    "reshape": "use ndd.reshape(x, shape=[…])",
+    "permute": "use ndd.transpose(x, perm=[…])",
+    "transpose": "use ndd.transpose(x, perm=[…])",
+    "T": "use ndd.transpose(x)",
 }
 
 

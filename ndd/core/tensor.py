@@ -13,6 +13,7 @@ from ..fusion.graph.storage import as_array
 from ..kernels.ir import dtypes as dt
 from ..runtime.context import current_context
 from . import convert
+from .dlpack import export_host
 from .enumerations import names, refuse_export
 from .errors import user_site
 from .handle import Handle, evaluate_node, finish_call, hand_out
@@ -112,13 +113,11 @@ class Tensor(Handle):
         return array
 
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
-        if self.dtype is dt.bfloat16:  # torch can export bfloat16, NumPy cannot
-            return self.torch().__dlpack__(**kwargs)
         refuse_export(self.dtype, "DLPack")
         if self._node.device is None:
             array = self._host_array()
             hand_out(self._node)
-            return array.__dlpack__(**kwargs)
+            return export_host(array, self.dtype, **kwargs)
         from .interop import gpu_dlpack
 
         evaluate_node(self._node)

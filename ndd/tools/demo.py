@@ -51,6 +51,7 @@ def to_framework() -> tuple[str, Callable[[ndd.Batch], Any]]:
 
 def main(output: str = "demo.png", seconds: float = 3.0, photos: str | None = None) -> None:
     """Run the demo: `seconds` is how long each of the two programs is measured."""
+    ndd.random.set_seed(1)  # the same windows, so the same bytes and the same pictures, every time
     with tempfile.TemporaryDirectory(prefix="ndd-demo-") as folder:
         root = Path(folder)
         about = write_data_set(root, FILES, photos)

@@ -354,6 +354,21 @@ def test_multi_paste():
             np.testing.assert_array_equal(found[f], want.arrays[0])
 
 
+def test_sequences_beyond_upstream():
+    """Upstream takes images only: each frame equals the frame alone."""
+    programs = [
+        lambda x: ndd.paste(x, ratio=1.5, fill_value=[7, 200, 30], paste_x=0.2, min_canvas_size=14),
+        lambda x: ndd.paste(x, ratio=1.2, fill_value=9),
+        lambda x: ndd.grid_mask(x, tile=5, ratio=0.4, angle=0.3, shift_x=2.0),
+    ]
+    for program in programs:
+        got = arrays(program(ndd.batch(VIDEOS, layout="FHWC")))
+        for video, found in zip(VIDEOS, got, strict=True):
+            for f, frame in enumerate(video):
+                alone = np.asarray(program(ndd.tensor(frame, layout="HWC")))
+                np.testing.assert_array_equal(found[f], alone)
+
+
 def test_every_argument_of_the_reference():
     """Exactly the arguments that upstream's schemas allow per frame (positional ones besides)."""
     found = {

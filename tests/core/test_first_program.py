@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -209,6 +211,11 @@ def test_readers_tell_what_they_filled(tmp_path):
         (lambda: ndd.warp_affine(IMAGES.tensors[0], matrix=ndd.batch([np.eye(2, 3)] * 2), size=ndd.batch([[2, 2]])), ValueError, "`matrix` has 2 samples, `size` has 1"),
         (lambda: ndd.stack(IMAGES, ndd.batch([1, 2])), ValueError, "input 0 has 3 samples, input 1 has 2"),
         (lambda: IMAGES + ndd.batch([1, 2]), ValueError, "2 != 3: operand 0 has 3 samples, operand 1 has 2 samples"),
+        (lambda: ndd.decoders.image("x.jpg"), TypeError, r"decoders\.image: `input` .*got str; give the bytes of a file, as pathlib\.Path\(path\)\.read_bytes\(\)"),
+        (lambda: ndd.decoders.image([Path("x.jpg")]), TypeError, "got list of PosixPath; give the bytes of a file"),
+        (lambda: ndd.flip(["x.jpg"]), TypeError, r"an array, got list of str \(called"),
+        (lambda: IMAGES.mean(), AttributeError, r"'Batch' object has no attribute 'mean'; use ndd\.reductions\.mean\(x\)"),
+        (lambda: IMAGES.tensors[0].T, AttributeError, r"use ndd\.transpose\(x\)"),
         (lambda: ndd.tensor(b"abc"), TypeError, r"the bytes of a file are an array: np\.frombuffer\(data, np\.uint8\)"),
         (lambda: list(ndd.readers.File(files=[__file__])), TypeError, r"readers\.File: a reader is read epoch by epoch: for … in reader\.next_epoch\(batch_size=64\)"),
     ],

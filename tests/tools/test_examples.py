@@ -175,7 +175,6 @@ def test_workers_of_a_dataloader(run):
 
 @pytest.mark.slow
 def test_lightning_learns():
-    pytest.importorskip("lightning", reason="an extra that the tests do not need otherwise")
     arguments = "--per-class 32 --size 48 --resolution 40"
     command = [sys.executable, str(EXAMPLES / "lightning_training.py"), *arguments.split()]
     found = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -18,14 +18,14 @@ _POSITION = "position of the image: 0 at the beginning of the canvas, 1 at its e
 
 
 @op.graph(
-    layouts="HWC",
+    layouts="HWC FHWC",
     rejects="bool",
     sample="""image = ndd.ones(shape=[4, 6, 3], dtype=ndd.uint8, layout='HWC')
 ndd.paste(image, ratio=1.5, fill_value=[100, 110, 120]).shape
 =(6, 9, 3)""",
 )
 def paste(
-    input=data("Images."),
+    input=data("Images, or sequences of them."),
     fill_value=static("ints", REQUIRED, "Colour of the canvas: a value, or one per channel."),
     min_canvas_size=geometry(float, 0.0, "Minimum height and width of the canvas."),
     n_channels=static(int, 3, "Number of values in `fill_value`, unless it is a single one."),
@@ -40,18 +40,19 @@ def paste(
     for name, place in (("paste_y", paste_y), ("paste_x", paste_x)):
         _check_range(name, place, 0.0, 1.0)
         places.append(np.broadcast_to(place, (x.count,)))
-    extents = x.shapes.rows[:, :2]
+    first = x.rank - 3  # the axis of rows
+    extents = x.shapes.rows[:, first : first + 2]
     with np.errstate(over="ignore"):
         grown = np.trunc(_spread(ratio, x) * extents.astype(np.float32))
     least = np.trunc(check_numbers("min_canvas_size", _spread(min_canvas_size, x)))
     _check_range("min_canvas_size", min_canvas_size, 0.0, np.inf)
     canvas = check_numbers("ratio", np.maximum(grown, least)).astype(np.int64)
     free = (canvas - extents).astype(np.float32)
-    start = np.zeros((x.count, 3), np.int64)
-    start[:, :2] = -np.trunc(np.stack(places, axis=1) * free).astype(np.int64)
-    size = np.concatenate([canvas, x.shapes.rows[:, 2:]], axis=1)
+    start, size = np.zeros((x.count, x.rank), np.int64), x.shapes.rows.copy()
+    start[:, first:-1] = -np.trunc(np.stack(places, axis=1) * free).astype(np.int64)
+    size[:, first:-1] = canvas
     fill, fill_axes = _colour(x, fill_value, n_channels)
-    return build.window("paste", x, [0, 1], start, size, x.batch, fill, fill_axes)
+    return build.window("paste", x, [first, first + 1], start, size, x.batch, fill, fill_axes)
 
 
 def _spread(values: Array, x: Node) -> Array:
@@ -75,13 +76,14 @@ def _colour(x: Node, values: tuple[int, ...], number: int) -> tuple[Node, tuple[
     numbers = tuple(c_cast(float(v), x.dtype) for v in values)
     if len(numbers) == 1:
         return beside(convert.const_scalar(numbers[0], x.dtype), x), ()
-    bad = np.flatnonzero(x.shapes.rows[:, 2] != number)
+    bad = np.flatnonzero(x.shapes.rows[:, -1] != number)
     if len(bad):
         s = int(bad[0])
         raise ValueError(
-            f"`fill_value` has {number} values, but sample {s} has {x.shapes.tuples[s][2]} channels"
+            f"`fill_value` has {number} values, but sample {s} has "
+            f"{x.shapes.tuples[s][-1]} channels"
         )
-    return beside(convert.const_vector(numbers, x.dtype), x), (2,)
+    return beside(convert.const_vector(numbers, x.dtype), x), (x.rank - 1,)
 
 
 # -- several regions -----------------------------------------------------------------------------

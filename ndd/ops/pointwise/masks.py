@@ -21,18 +21,23 @@ from ...kernels.ir.expr import Expr
 from ..geometry.window import beside, c_cast
 
 
-def _grid(x, tile, ratio, angle, shift_x, shift_y):
+def _grid(x, tile, ratio, angle, shift_x, shift_y, first=0):
     """Zero `x` where the fractions of both rotated coordinates, in tiles, are below `ratio`."""
     numbers = (tile, ratio, angle, shift_x, shift_y)
     tile, ratio, angle, shift_x, shift_y = (ex.convert(v, dt.float32) for v in numbers)
     c, s = ml.cos(angle) / tile, ml.sin(angle) / tile
-    row, column = (ex.cast(ex.index(a), dt.float32) for a in (0, 1))
+    row, column = (ex.cast(ex.index(a), dt.float32) for a in (first, first + 1))
     u = (-shift_x / tile - s * row) + column * c
     v = (-shift_y / tile + c * row) + column * s
     hole = (u - ex.floor(u) < ratio) & (v - ex.floor(v) < ratio)
     # multiply by 0, so that nan and infinity become nan, as upstream
     zero = ex.cast(_wide(x) * 0.0, x.dtype) if x.dtype.is_float else ex.const(0, x.dtype)
     return ex.select(hole, zero, x)
+
+
+def _grid_of_frames(*operands):
+    """The same for sequences, whose first axis counts frames."""
+    return _grid(*operands, first=1)
 
 
 def _wide(x: Expr) -> Expr:
@@ -45,7 +50,7 @@ def _wide(x: Expr) -> Expr:
     sample="ndd.grid_mask(ndd.ones(shape=[8, 8, 3]), tile=4).shape\n=(8, 8, 3)",
 )  # fmt: skip
 def grid_mask(
-    input=data("Images: rows, columns, channels."),
+    input=data("Images: rows, columns, channels; or sequences of them (FHWC)."),
     angle=arg(float, 0.0, "Rotation of the grid, in radians."),
     ratio=arg(float, 0.5, "Part of a tile's side that is black."),
     shift_x=arg(float, 0.0, "Shift of the grid to the right."),
@@ -54,7 +59,8 @@ def grid_mask(
 ):
     """Black out a regular grid of squares."""
     x = input
-    if x.rank != 3:
+    has_frames = x.rank == 4 and x.layout is not None and x.layout[0] == "F"
+    if x.rank != 3 and not has_frames:
         raise ValueError(f"images must have 3 dimensions (rows, columns, channels), got {x.rank}")
     if bool((tile <= 0).any()):
         raise ValueError(f"`tile` must be positive, got {int(tile.min())}")
@@ -63,8 +69,9 @@ def grid_mask(
     else:
         side = convert.copy_arrays(list(tile.astype(np.int32)), dt.int32, None, batch=True)
     inputs = [x, beside(side, x), ratio, angle, shift_x, shift_y]
-    axes = [(0, 1, 2), *[()] * 5]
-    return build.pointwise("grid_mask", _grid, inputs, axes, x.shapes, x.layout)
+    axes = [tuple(range(x.rank)), *[()] * 5]
+    body = _grid_of_frames if has_frames else _grid
+    return build.pointwise("grid_mask", body, inputs, axes, x.shapes, x.layout)
 
 
 # -- tables --------------------------------------------------------------------------------------
