@@ -42,11 +42,14 @@ class SeparableTaps(GpuCore):
     def options(cls, spec: KernelSpec) -> dict[str, int]:
         # By default ptxas aims at 40 registers, and spills 24 to 32 bytes if colours or a
         # normalisation follow; with a higher limit it uses 64 (occupancy .5 on sm_90) or, for
-        # volumes, 80, and spills nothing. A resize alone stays at 40 (.75).
+        # volumes, 80, and spills nothing. A resize alone stays at 40 (.75). With a single channel
+        # ptxas aims at 32 and spills 24 bytes; 40 are enough.
         assert spec.core is not None
         if len(spec.core.axes) == 3:
             return {"maxnreg": 128}
-        return {"maxnreg": 64} if max(map(cost, spec.values)) > CHEAP else {}
+        if max(map(cost, spec.values)) > CHEAP:
+            return {"maxnreg": 64}
+        return {"maxnreg": 40} if spec.core.lanes == 1 else {}
 
     @classmethod
     def prepared_columns(cls, spec: KernelSpec) -> tuple[Column, ...]:
