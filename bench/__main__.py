@@ -74,7 +74,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Row]]] = {
     "overhead": lambda settings: overhead.main(settings.rounds),
     "dynamic": lambda settings: dynamic.main(settings.rounds),
     "isolate": lambda settings: isolate.main(settings.rounds),
-    "transforms": lambda settings: transforms.main(settings.rounds, settings.only),
+    "transforms": lambda settings: transforms.main(settings.rounds, settings.peers),
     "augment": lambda settings: augment.main(settings.rounds),
     "large": lambda settings: large.main(settings.rounds),
     "small": lambda settings: small.main(settings.rounds),
