@@ -80,7 +80,7 @@ def main(rounds: int = ROUNDS) -> list[Row]:
         rows += finish(f"JPEG round trip, {of}, {threads} thread(s)", found, rounds)
     videos = [np.stack(images(224, 224)[:16]) for _ in range(2)]
     rows += finish(
-        "16 frames in another order, 2 × 16×224×224×3 u8, 1 thread", frames(videos), rounds
+        "sequence_rearrange of 16 frames, 2 × 16×224×224×3 u8, 1 thread", frames(videos), rounds
     )
     for rule in _CROPS:
         rows += finish(

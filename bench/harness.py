@@ -29,6 +29,7 @@ PACKAGES = (
     "ndd-fusion", "numpy", "numba", "nvidia-nvimgcodec-cu12", "nvidia-dali-cuda120", "torch",
     "torchvision", "albumentations", "albumentationsx",
     "opencv-python-headless", "simplejpeg", "pillow", "kornia", "kornia-rs", "spdl", "numexpr",
+    "librosa", "torchaudio", "soxr", "soundfile",
     "tfrecord", "webdataset",
 )  # fmt: skip
 
@@ -216,6 +217,8 @@ def optional(name: str) -> Any:
     """A peer, or None and one line that says it is missing."""
     try:
         return importlib.import_module(name)
-    except ImportError:
-        print(f"peer {name} is not installed: left out")
+    except (ImportError, OSError) as error:
+        # OSError: its library was built for another version of what it needs.
+        reason = "is not installed" if isinstance(error, ModuleNotFoundError) else "does not load"
+        print(f"peer {name} {reason}: left out")
         return None

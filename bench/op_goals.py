@@ -13,6 +13,7 @@ from . import boxes, codecs, debayer, histograms, morphology, neighbourhoods, re
 # (what is claimed, beginning of the workload's name, peer, least ratio)
 Claim = tuple[str, str, str, float]
 READ = "read (NumPy's max)"
+TORCH, SOXR, SOUNDFILE = "torch.stft + threads", "soxr HQ", "soundfile in a loop"
 
 
 def claims() -> Iterator[Claim]:
@@ -93,10 +94,10 @@ def _pictures() -> Iterator[Claim]:
 def _sound() -> Iterator[Claim]:
     name = "features of speech (spectrogram, mel, decibels)"
     yield name, "spectrogram, mel, decibels", "oracle", 3.0
-    yield name, "spectrogram, mel, decibels", "torch.stft + threads", 2.0
+    yield name, "spectrogram, mel, decibels", TORCH, 2.0
     name = "audio_resample 44.1 → 16 kHz"
     yield name, name, "oracle", 2.0
-    yield name, name, "soxr HQ", 1.0
+    yield name, name, SOXR, 1.0
     for kind in ("WAV", "FLAC"):
-        for peer in ("oracle", "soundfile in a loop"):
-            yield f"decoders.audio of {kind}", f"decode {kind}", peer, 1.0
+        for peer in ("oracle", SOUNDFILE):
+            yield f"decoders.audio of {kind}", f"decoders.audio of {kind}", peer, 1.0

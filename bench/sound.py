@@ -60,6 +60,9 @@ def features(rounds: int) -> list[Row]:
     torch = optional("torch")
     if torch is not None:
         runs["torch.stft + threads"] = _torch_features(torch, clips)
+        torchaudio = optional("torchaudio")
+        if torchaudio is not None:
+            runs["torchaudio + threads"] = _torchaudio_features(torch, torchaudio, clips)
     librosa = optional("librosa")
     if librosa is not None:
         runs["librosa"] = lambda: [
@@ -88,6 +91,23 @@ def _torch_features(torch: Any, clips: list[np.ndarray]) -> Callable[[], object]
     return lambda: list(pool.map(one, given))
 
 
+def _torchaudio_features(
+    torch: Any, torchaudio: Any, clips: list[np.ndarray]
+) -> Callable[[], object]:
+    mel = torchaudio.transforms.MelSpectrogram(
+        RATE,
+        n_fft=512,
+        win_length=400,
+        hop_length=160,
+        n_mels=80,
+        norm="slaney",
+        mel_scale="slaney",
+    )
+    decibels, given = torchaudio.transforms.AmplitudeToDB(), [torch.from_numpy(x) for x in clips]
+    pool = ThreadPoolExecutor(2)
+    return lambda: list(pool.map(lambda x: decibels(mel(x)), given))
+
+
 def rates(rounds: int) -> list[Row]:
     clips = signals(4, 44100)
     runs = _both(clips, 1, lambda lib, x: lib.audio_resample(x, in_rate=44100.0, out_rate=16000.0))
@@ -113,7 +133,7 @@ def files(kind: str, rounds: int) -> list[Row]:
     runs["soundfile in a loop"] = lambda: [
         soundfile.read(io.BytesIO(data.tobytes()), dtype="float32") for data in encoded
     ]
-    return compare(f"decode {kind}, 8 × 10 s at 16 kHz, 1 thread", runs, rounds)
+    return compare(f"decoders.audio of {kind}, 8 × 10 s at 16 kHz, 1 thread", runs, rounds)
 
 
 def main(rounds: int = ROUNDS) -> list[Row]:

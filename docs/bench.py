@@ -21,7 +21,10 @@ FIRST = "ResNet-50"
 # Workloads of single ops, which would fill the README: by the first word of their names.
 OPS = frozenset(
     "gaussian_blur filter dilate erode median_blur equalize clahe debayer sum mean mean_square rms "
-    "min max variance std_dev normalize x".split()
+    "min max variance std_dev normalize x random_bbox_crop box_encoder bb_flip bbox_paste "
+    "bbox_rotate coord_flip coord_transform random_crop_generator roi_random_crop "
+    "segmentation.random_object_bbox segmentation.random_mask_pixel segmentation.select_masks JPEG "
+    "sequence_rearrange crop spectrogram audio_resample decoders.audio".split()
 )
 
 Rows = dict[str, dict[str, str]]  # name of a contestant → its line of the file

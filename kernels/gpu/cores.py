@@ -6,15 +6,20 @@ A KernelSpec enters; the core's lines of source and its compiler options leave.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..ir.core import constant_parts
+from ..ir.core import Array, Column, constant_parts
 from ..ir.expr import Expr, inlined, walk
 from ..ir.spec import KernelSpec
 
 if TYPE_CHECKING:
     from .render import Writer
+    from .runtime import GpuRuntime
+
+# Takes a table and the runtime of the launch. Computes what all threads need, by a small kernel on
+# the same stream. Returns the numbers of `prepared_columns` for each row, and the memory to keep.
+Preparation = Callable[[Array, "GpuRuntime"], tuple[Array, Any]]
 
 
 class GpuCore(ABC):
@@ -23,6 +28,9 @@ class GpuCore(ABC):
     # Points of one program. None: as many as in a kernel without a core.
     block: ClassVar[int | None] = None
     has_fixed_block: ClassVar[bool] = False  # the source relies on `block`, also if simulated
+    # Whether it reads legal addresses for every position of the output. Threads beyond the end then
+    # repeat the last point, and loads need no mask.
+    reads_within: ClassVar[bool] = False
 
     def __init__(self, writer: Writer) -> None:
         core = writer.spec.core
@@ -45,6 +53,16 @@ class GpuCore(ABC):
         """Options for Triton's compiler."""
         return {}
 
+    @classmethod
+    def prepared_columns(cls, spec: KernelSpec) -> tuple[Column, ...]:
+        """Addresses of what `preparation` computes, behind all other columns of the table."""
+        return ()
+
+    @classmethod
+    def preparation(cls, spec: KernelSpec) -> Preparation:
+        """What computes `prepared_columns` before each launch."""
+        raise NotImplementedError(f"{cls.__name__} prepares nothing")
+
     def element(
         self, positions: list[str], lane: str = "0", prefix: str = "v"
     ) -> tuple[list[str], str]:
@@ -60,7 +78,8 @@ class GpuCore(ABC):
                 access = self.spec.loads[e.attr]
                 at = [*positions, lane][: max(len(access.strides) - rank, 0)]
                 pointer = writer.pointer("in", e.attr, access, (), True, at)
-                loaded = f"tl.load({pointer}, mask=inside, other=0)"
+                masked = "" if self.reads_within else ", mask=inside, other=0"
+                loaded = f"tl.load({pointer}{masked})"
                 lines.append(f"{name} = {loaded}" + (" != 0" if e.dtype.name == "bool" else ""))
             elif e.op == "index":
                 lines.append(f"{name} = {self._index(e.attr, [*positions, lane])}")
@@ -107,3 +126,8 @@ class GpuCore(ABC):
             if index.identity
             else (f"step_{slot} * {o}.to(tl.int32) + offset_{slot}")
         )
+
+
+def indented(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of source, one level further in."""
+    return ("    " + line for line in lines)

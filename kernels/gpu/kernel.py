@@ -66,6 +66,9 @@ class GpuKernel:
         self.name = kernel_name(spec, render.render(spec, "kernel"))
         self.source = render.render(spec, self.name)
         self.source_path = cache_dir() / "gpu" / f"{self.name}.py"
+        core = None if spec.core is None else spec.core.gpu_renderer()
+        # Computes what a launch needs besides its table.
+        self.prepare = core.preparation(spec) if core and core.prepared_columns(spec) else None
         self._compiled: dict[tuple[Any, ...], Any] = {}
         if "codegen" in os.environ.get("NDD_DEBUG", ""):
             print(self.source)

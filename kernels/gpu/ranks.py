@@ -15,8 +15,8 @@ from ..ir.dtypes import DType
 from ..ir.expr import Expr, limits
 from ..ir.ranks import WindowRank
 from ..ir.spec import KernelSpec
-from .cores import GpuCore
-from .windows import indented, place_of, positions_of
+from .cores import GpuCore, indented
+from .windows import place_of, positions_of
 
 if TYPE_CHECKING:
     from .render import Writer

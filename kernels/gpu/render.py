@@ -120,9 +120,14 @@ class Writer:
         self.names = {e: f"t{i}" for i, e in enumerate(e for e in self.order if e.op != "const")}
         self.flat = is_flat(spec)
         self.core = spec.core.gpu_renderer()(self) if spec.core else None
+        self.prepared = self.core.prepared_columns(spec) if self.core else ()
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.spec.columns) + len(self.prepared)
 
     def body(self) -> Iterator[str]:
-        yield from _PLACE.format(columns=len(self.spec.columns)).splitlines()
+        yield from _PLACE.format(columns=self.n_columns).splitlines()
         yield from self._columns()
         yield from self._positions()
         yield from self._statements(self._is_outer, masked=True)
@@ -165,6 +170,8 @@ class Writer:
                 yield f"{name} = {value}.to(tl.int32)"
             else:
                 yield f"{name} = {value}.to(INDEX)"
+        for k, column in enumerate(self.prepared, len(self.spec.columns)):
+            yield f"{_column(column)} = tl.load(at + {k})"
 
     def _positions(self) -> Iterator[str]:
         """Compute the position along each loop axis from the position in the flattened domain."""
@@ -172,6 +179,8 @@ class Writer:
         size = " * ".join(f"n_{a}" for a in axes) or "n_points"
         yield 'if GRID != "packed":'
         yield f"    inside = point < {size}"
+        if self.core is not None and self.core.reads_within:
+            yield f"    point = tl.minimum(point, {size} - 1)"
         rest = "point"
         for i, a in enumerate(reversed(axes)):
             if i == len(axes) - 1:
@@ -278,6 +287,9 @@ class Writer:
         for j, position in enumerate(positions[: len(access.strides) - self.spec.rank]):
             axis = self.spec.rank + j
             stride = access.strides[axis]
+            if stride is not None and position.isdigit():  # a lane
+                constant += int(position) * stride
+                continue
             by = f"{kind}_stride_{k}_{axis}" if stride is None else str(stride)
             terms.append(position if by == "1" else f"{position} * {by}")
         for axis, stride in enumerate(access.strides[: self.spec.rank]):
@@ -293,12 +305,12 @@ class Writer:
                 terms.append(f"{at[axis]} * {kind}_stride_{k}_{axis}")
         if spread and not moves:
             terms.append("lane * 0")
-        if constant:
-            terms.append(str(constant))
+        # Added to the pointer and not to the offset, a constant is part of the load instruction.
+        more = f" + {constant}" if constant else ""
         offset = " + ".join(terms)
         if not offset:
-            return f"{kind}_{k}"
-        return f"{kind}_{k} + ({offset})" if " " in offset else f"{kind}_{k} + {offset}"
+            return f"{kind}_{k}{more}"
+        return f"{kind}_{k} + ({offset}){more}" if " " in offset else f"{kind}_{k} + {offset}{more}"
 
     def _position(self, e: Expr) -> str:
         slot, pinned = e.attr

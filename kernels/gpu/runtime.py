@@ -29,7 +29,8 @@ ROW_ALIGN = 64
 # fraction of their size.
 MAX_GAPS = 0.25
 
-launch_count = 0  # launches since import; tests assert on it
+# Launches of groups since import, each with the small kernel that prepares it; tests assert on it.
+launch_count = 0
 
 
 class Memory(Protocol):
@@ -92,6 +93,16 @@ class GpuRuntime:
         if plan is None:
             return
         launch_count += 1
+        if kernel.prepare is not None:
+            more, memory = kernel.prepare(table, self)
+            table, alive = np.hstack([table, more]), [*alive, memory]
+        self._device.launch(kernel, plan, np.ascontiguousarray(table), alive)
+
+    def prepare(self, spec: KernelSpec, table: Array, alive: list[Any]) -> None:
+        """Run a small kernel that fills a table for the next launch, as a part of it."""
+        kernel = get_kernel(spec)
+        plan = kernel.plan(table, self._device.block_for(table, kernel))
+        assert plan is not None, spec.ops
         self._device.launch(kernel, plan, np.ascontiguousarray(table), alive)
 
     def copy(self, node: Any, source: Any, storage: Any) -> Any:

@@ -1,8 +1,9 @@
 """`SeparableSum` → source of the interpolating part of a GPU kernel: each thread sums its own taps.
 
 Nested loops run over the taps of all dimensions, in the order in which CPU kernels add: the
-outermost loop is the dimension that is summed last. The kernel computes each weight from the
-filter's table when it needs it (kernels/ir/taps.py).
+outermost loop is the dimension that is summed last. The weights and the positions of the taps of
+each row and column come from a table that a small kernel fills before (kernels/ir/tap_table.py): a
+thread that computed them itself would issue 1.5 to 1.8 times as many instructions (docs/gpu.md).
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..ir.expr import Expr
+from ..ir.core import Column
+from ..ir.expr import Expr, cost
 from ..ir.spec import KernelSpec
-from .cores import GpuCore
+from .cores import GpuCore, Preparation, indented
+from .tap_entries import TapTables
 
 if TYPE_CHECKING:
     from .render import Writer
+
+CHEAP = 32  # cost of rounding to an integer type, which takes few registers: 26
 
 
 class SeparableTaps(GpuCore):
@@ -24,6 +29,7 @@ class SeparableTaps(GpuCore):
     # One pixel per thread: a resize of 3 channels takes 40 registers at 128 points, 53 at 256 and
     # 96 at 512 (modelled occupancy on sm_90: .75, .56, .31).
     block = 128
+    reads_within = True
 
     def __init__(self, writer: Writer) -> None:
         super().__init__(writer)
@@ -34,20 +40,32 @@ class SeparableTaps(GpuCore):
 
     @classmethod
     def options(cls, spec: KernelSpec) -> dict[str, int]:
-        # Volumes: by default ptxas uses 72 registers and spills 8 to 24 bytes in most kernels. With
-        # a higher limit it uses 80 and spills nothing.
+        # By default ptxas aims at 40 registers, and spills 24 to 32 bytes if colours or a
+        # normalisation follow; with a higher limit it uses 64 (occupancy .5 on sm_90) or, for
+        # volumes, 80, and spills nothing. A resize alone stays at 40 (.75). With a single channel
+        # ptxas aims at 32 and spills 24 bytes; 40 are enough.
         assert spec.core is not None
-        return {"maxnreg": 128} if len(spec.core.axes) == 3 else {}
+        if len(spec.core.axes) == 3:
+            return {"maxnreg": 128}
+        if max(map(cost, spec.values)) > CHEAP:
+            return {"maxnreg": 64}
+        return {"maxnreg": 40} if spec.core.lanes == 1 else {}
+
+    @classmethod
+    def prepared_columns(cls, spec: KernelSpec) -> tuple[Column, ...]:
+        assert spec.core is not None
+        return tuple(("prepared_taps", k) for k in range(len(spec.core.axes)))
+
+    @classmethod
+    def preparation(cls, spec: KernelSpec) -> Preparation:
+        return TapTables(spec)
 
     def name(self, e: Expr) -> str:
         return f"sampled_{e.attr}"
 
     def lines(self) -> Iterator[str]:
         dims = [str(k) for k in range(len(self.axes))]
-        # One address and small offsets take fewer registers than an address per dimension.
-        yield "filters = tap_table_0.to(tl.pointer_type(tl.float32))"
         for k, axis in zip(dims, self.axes, strict=True):
-            yield f"tap_filter_{k} = ((tap_table_{k} - tap_table_0) // 4).to(tl.int32)"
             yield from self._dimension(k, axis)
         if len(dims) > 1:
             yield from self._order(dims)
@@ -66,8 +84,7 @@ class SeparableTaps(GpuCore):
             for k in dims:
                 before = (f"(tap_turn_{j} < tap_turn_{k}).to(tl.int32)" for j in dims if j != k)
                 yield f"turn_{k} = {' + '.join(before)}"
-        names = [f"tap_{what}" for what in ("count", "base", "in", "filter", "stretch")]
-        for name in (*names, "first", "at", "total"):
+        for name in ("tap_count", "n_taps", "taps"):
             for turn in dims:
                 yield f"{name}_pass_{turn} = {self._chosen({k: f'{name}_{k}' for k in dims}, turn)}"
 
@@ -77,11 +94,11 @@ class SeparableTaps(GpuCore):
         for lane in self.lanes:
             yield f"sum_{turn}_{lane} = tl.full((BLOCK,), 0.0, tl.float32)"
         yield f"for tap_{k} in range(tap_count_{k}):"
-        yield from _indent(self._tap_weight(k))
-        yield from _indent(self._sum(turn - 1) if turn else self._positions())
+        yield from indented(self._tap_weight(k))
+        yield from indented(self._sum(turn - 1) if turn else self._positions())
         for lane in self.lanes:
             text, value = self._tap(lane) if turn == 0 else ([], f"sum_{turn - 1}_{lane}")
-            yield from _indent([*text, f"sum_{turn}_{lane} = sum_{turn}_{lane} + w_{k} * {value}"])
+            yield from indented([*text, f"sum_{turn}_{lane} = sum_{turn}_{lane} + w_{k} * {value}"])
 
     def _positions(self) -> Iterator[str]:
         """Positions by dimension, from positions by pass."""
@@ -105,46 +122,21 @@ class SeparableTaps(GpuCore):
         return found
 
     def _tap_weight(self, k: str) -> Iterator[str]:
-        """Compute the normalised weight of a tap, and the position of its pixel."""
-        yield from self._weight(k, f"tap_{k}")
-        yield f"w_{k} = tl.div_rn(w_{k}, total_{k})"
-        yield f"p_{k} = tl.maximum(tap_base_{k} + first_{k} + tap_{k}, 0)"
-        yield f"p_{k} = tl.minimum(p_{k}, tap_in_{k} - 1).to(INDEX)"
+        """Load the normalised weight of a tap, and the position of its pixel."""
+        yield f"entry_{k} = tl.load(taps_{k} + tap_{k} * n_taps_{k})"
+        yield f"w_{k} = entry_{k}.to(tl.int32).to(tl.float32, bitcast=True)"
+        yield f"p_{k} = (entry_{k} >> 32).to(INDEX)"
 
     def _dimension(self, k: str, axis: int | None) -> Iterator[str]:
-        """Compute the first tap of a dimension, and the sum of the weights of all its taps."""
-        o = "lane * 0" if axis is None else f"o_{axis}"
-        yield f"out_{k}_ = tl.maximum(tap_step_{k} * ({o}) + tap_at_{k}, 0)"
-        yield f"out_{k}_ = tl.minimum(out_{k}_, tap_n_{k} - 1).to(tl.int32)"
-        yield f"half_{k} = tl.where(tap_nearest_{k} == 0, 0.0, 0.5)"
-        yield f"at_{k} = (out_{k}_.to(tl.float32) + half_{k}) * tap_scale_{k} + tap_origin_{k}"
-        yield f"if tap_nearest_{k} == 2:"
-        yield f"    at_{k} = tap_origin_{k} + 0.5 * tap_scale_{k} + out_{k}_.to(tl.float32) * 0.0"
-        yield f"    for step in range(tap_n_{k}):"
-        yield f"        at_{k} = tl.where(step < out_{k}_, at_{k} + tap_scale_{k}, at_{k})"
-        # Beyond this bound all taps read the border pixel; clamped, a position fits an integer.
-        yield f"far_{k} = (tap_in_{k} + tap_count_{k} + 1).to(tl.float32)"
-        yield f"at_{k} = tl.minimum(tl.maximum(at_{k}, 0.0 - far_{k}), far_{k})"
-        yield f"first_{k} = tl.where(tap_nearest_{k} != 0, tl.floor(at_{k}), tl.ceil(at_{k}))"
-        yield f"first_{k} = first_{k}.to(tl.int32)"
-        yield f"total_{k} = tl.full((BLOCK,), 0.0, tl.float32)"
-        yield f"for tap in range(tap_count_{k}):"
-        yield from _indent(self._weight(k, "tap"))
-        yield f"    total_{k} = total_{k} + w_{k}"
-
-    def _weight(self, k: str, tap: str) -> Iterator[str]:
-        """Read the filter's table at the distance of a tap, and interpolate between entries."""
-        yield f"d_{k} = ((first_{k} + {tap}).to(tl.float32) - at_{k}) * tap_stretch_{k}"
-        yield f"j_{k} = d_{k}.to(tl.int32)"
-        yield f"knot_{k} = filters + (tap_filter_{k} + j_{k})"
-        yield f"w_{k} = tl.load(knot_{k})"
-        yield f"next_{k} = tl.load(knot_{k} + 1)"
-        yield f"w_{k} = w_{k} + (d_{k} - j_{k}.to(tl.float32)) * (next_{k} - w_{k})"
+        """Compute the address of the first tap of this thread's position along a dimension."""
+        entries = f"prepared_taps_{k}.to(tl.pointer_type(tl.int64))"
+        if axis is None:
+            yield f"taps_{k} = {entries} + lane * 0"
+            yield f"n_taps_{k} = lane * 0 + 1"
+        else:
+            yield f"taps_{k} = {entries} + o_{axis}"
+            yield f"n_taps_{k} = n_{axis}"
 
     def _tap(self, lane: int) -> tuple[list[str], str]:
         """Lines that compute the value of one tap, and the name of that value."""
         return self.element([f"p_{k}" for k in range(len(self.axes))], str(lane))
-
-
-def _indent(lines: Iterator[str] | list[str]) -> Iterator[str]:
-    return ("    " + line for line in lines)

@@ -6,13 +6,13 @@ as CPU kernels. Positions outside of the image follow the rule of the border.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..ir.expr import Expr
 from ..ir.spec import KernelSpec
 from ..ir.windows import WindowSum, period
-from .cores import GpuCore
+from .cores import GpuCore, indented
 
 if TYPE_CHECKING:
     from .render import Writer
@@ -22,6 +22,7 @@ class WindowTaps(GpuCore):
     """Writes a `WindowSum`."""
 
     block = 128  # one point per thread, as for interpolation
+    reads_within = True
 
     def __init__(self, writer: Writer) -> None:
         super().__init__(writer)
@@ -33,10 +34,11 @@ class WindowTaps(GpuCore):
 
     @classmethod
     def options(cls, spec: KernelSpec) -> dict[str, int]:
-        # By default ptxas spills 32 bytes in the laplacian of a volume on sm_120; with an explicit
-        # limit of 128 registers it spills none.
-        assert spec.core is not None
-        return {"maxnreg": 128} if len(spec.core.axes) == 3 else {}
+        # By default ptxas spills 32 bytes in the laplacian of a volume on sm_120, and 8 bytes in
+        # that of an image; with an explicit limit of 128 registers it spills none.
+        core = spec.core
+        assert isinstance(core, WindowSum)
+        return {"maxnreg": 128} if len(core.axes) == 3 or core.parts > 1 else {}
 
     def name(self, e: Expr) -> str:
         return f"windowed_{e.attr}"
@@ -47,6 +49,8 @@ class WindowTaps(GpuCore):
             yield f"outside = tl.load(in_{core.fill})"
         yield from positions_of(core.axes, core.border)
         for p in range(max(core.parts, 1)):
+            if core.border.startswith("reflect"):
+                yield from self._near(p)
             yield from self._start("total")
             yield from self._sum(p, 0)
             for lane in self.lanes:
@@ -55,6 +59,15 @@ class WindowTaps(GpuCore):
                     total = f"win_scale_{p} * {total}"
                 before = f"windowed_{lane} + " if p else ""
                 yield f"windowed_{lane} = {before}{total}"
+
+    def _near(self, p: int) -> Iterator[str]:
+        """Whether no window reaches further than one image beyond a border, as nearly always.
+
+        Then its positions need no remainder, which takes about 20 instructions.
+        """
+        for k in self.dims:
+            fits = f"(win_bias_{k} <= around_{k}) & (win_count_{p}_{k} <= win_in_{k})"
+            yield f"near_{k} = {fits}"
 
     def _start(self, name: str) -> Iterator[str]:
         for lane in self.lanes:
@@ -142,7 +155,8 @@ class WindowTaps(GpuCore):
 
     def _place(self, p: int, k: int, tap: str = "") -> Iterator[str]:
         """The element that a tap reads; by default that of the loop."""
-        return place_of(k, self.core.border, f"win_anchor_{p}_{k}", tap or f"tap_{k}")
+        near = f"near_{k}" if self.core.border.startswith("reflect") else ""
+        return place_of(k, self.core.border, f"win_anchor_{p}_{k}", tap or f"tap_{k}", near)
 
 
 def positions_of(axes: Sequence[int | None], border: str) -> Iterator[str]:
@@ -155,21 +169,27 @@ def positions_of(axes: Sequence[int | None], border: str) -> Iterator[str]:
             yield f"around_{k} = tl.maximum({period(border, f'win_in_{k}')}, 1)"
 
 
-def place_of(k: int, border: str, anchor: str, tap: str) -> Iterator[str]:
-    """Lines that compute `p_k`, the element that a tap reads along a dimension."""
+def place_of(k: int, border: str, anchor: str, tap: str, near: str = "") -> Iterator[str]:
+    """Lines that compute `p_k`, the element that a tap reads along a dimension.
+
+    `near`: whether it lies at most one image beyond a border that reflects, if that is known.
+    """
     yield f"p_{k} = at_{k} - {anchor} + {tap}"
     if border == "constant":
         yield f"inside_{k} = (p_{k} >= 0) & (p_{k} < win_in_{k})"
     if border in ("clamp", "constant"):
         yield f"p_{k} = tl.minimum(tl.maximum(p_{k}, 0), win_in_{k} - 1).to(INDEX)"
         return
-    yield f"p_{k} = p_{k} % around_{k}"
+    remainder = f"p_{k} = p_{k} % around_{k}"
+    if near:
+        mirrored = f"-p_{k} - 1" if border == "reflect_1001" else f"-p_{k}"
+        yield f"if {near}:"
+        yield f"    p_{k} = p_{k} - win_bias_{k}"
+        yield f"    p_{k} = tl.maximum(p_{k}, {mirrored})"
+        yield "else:"
+        remainder = f"    {remainder}"
+    yield remainder
     if border != "wrap":
         mirror = f"around_{k} - p_{k}" + (" - 1" if border == "reflect_1001" else "")
         yield f"p_{k} = tl.minimum(p_{k}, {mirror})"
     yield f"p_{k} = p_{k}.to(INDEX)"
-
-
-def indented(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of source, one level further in."""
-    return ("    " + line for line in lines)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The columns of each dimension in the table.
 TAPS = ("step", "at", "n", "in", *CELLS)
-_READ = {"table": "i64", "step": "index", "at": "index", "nearest": "index"} | dict.fromkeys(
+READ = {"table": "i64", "step": "index", "at": "index", "nearest": "index"} | dict.fromkeys(
     ("origin", "scale", "stretch"), "f32"
 )
 
@@ -38,7 +38,7 @@ class SeparableSum(Core):
 
     def columns(self) -> dict[Column, str]:
         return {
-            (f"tap_{what}", k): _READ.get(what, "i32")
+            (f"tap_{what}", k): READ.get(what, "i32")
             for k in range(len(self.axes))
             for what in TAPS
         }

@@ -143,6 +143,7 @@ def test_arrays_are_made_of_samples():
         np.asarray(ragged())
 
 
+@pytest.mark.gpu
 def test_numpy_reads_host_memory(monkeypatch):
     monkeypatch.setenv("NDD_GPU", "simulate")
     with pytest.raises(TypeError, match=r"GPU tensor.*tensor\.cpu\(\)"):

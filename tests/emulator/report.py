@@ -73,7 +73,21 @@ def report_on(program: Callable[[Any], Any], x: Any) -> KernelReport:
             out = program(x).evaluate()
             np.asarray(out.tensors[0].cpu())  # waits
     assert not EMULATOR.fault, EMULATOR.fault
-    return report.beside([executed(c) for name, c in launches if not name.startswith("load")])
+    return report.beside([executed(c) for c in _by_group(launches)])
+
+
+def _by_group(launches: list[tuple[str, Counters]]) -> Iterator[Counters]:
+    """The counts of each group's kernel, with those of the small kernel that prepared it."""
+    before = Counters()
+    for name, counters in launches:
+        if name.startswith("load"):
+            continue
+        for field, _ in Counters._fields_:
+            setattr(counters, field, getattr(counters, field) + getattr(before, field))
+        is_table = name.startswith("taps_")
+        before = counters if is_table else Counters()
+        if not is_table:
+            yield counters
 
 
 def _row(name: str, kernel: KernelFigures) -> str:

@@ -386,6 +386,21 @@ def test_array_interface_export():
     np.testing.assert_array_equal(host(ndd.as_tensor(x) * 1), START + 1)
 
 
+@pytest.mark.parametrize("ordinal", [0, 3])
+def test_arrays_of_numba(ordinal, mode):
+    """Numba's CUDA target, through its own driver bindings; its compiler would need NVVM."""
+    cuda = pytest.importorskip("numba.cuda")
+    with cuda.gpus[ordinal]:
+        ours = ndd.tensor(START, device=f"gpu:{ordinal}") + 1
+        np.testing.assert_array_equal(cuda.as_cuda_array(ours).copy_to_host(), START + 1)
+        stream = cuda.stream()
+        theirs = cuda.to_device(START, stream=stream)
+        assert theirs.__cuda_array_interface__["stream"] == stream.handle.value
+        y = ndd.as_tensor(theirs)
+        assert y.device == ndd.Device("gpu", ordinal)
+        np.testing.assert_array_equal(host(y * 2), START * 2)
+
+
 @pytest.mark.parametrize("handle", [0, 1, 2])
 def test_default_streams_of_cuda(handle):
     with ndd.EvalContext(cuda_stream=Stream(stream=handle, device_id=3)):

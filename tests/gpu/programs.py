@@ -12,6 +12,7 @@ from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.plan.program import collect
 from ndd.fusion.plan.steps import KernelStep
 from ndd.kernels.ir.spec import KernelSpec
+from ndd.kernels.ir.tap_table import TAP_TABLE
 
 Program = Callable[[Any], Any]
 _rng = np.random.default_rng(7)
@@ -248,8 +249,10 @@ def _converted(x: Any, source: str, target: str) -> Any:
 
 
 def all_kernels() -> list[KernelSpec]:
-    """The kernels of all programs, from their plans; nothing runs."""
-    return list(dict.fromkeys(spec for name in PROGRAMS for spec in planned_kernels(name)))
+    """The kernels of all programs, from their plans, and the one that fills tables of filter taps;
+    nothing runs."""
+    planned = dict.fromkeys(spec for name in PROGRAMS for spec in planned_kernels(name))
+    return [*planned, TAP_TABLE]
 
 
 def planned_kernels(name: str) -> list[KernelSpec]:

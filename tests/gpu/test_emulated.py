@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# What the simulated GPU is tested with, without what needs a PyTorch that has CUDA.
+# What the simulated GPU is tested with. Left out: tests in which host memory stands for that of a GPU
+# (test_writes; tests/emulator/test_runtime.py writes through the driver), PyTorch with CUDA, and the oracle,
+# which does not import beside another driver.
 SHARED_WITH_SIMULATION = [
-    "tests/modes", "tests/core/test_empty_batches.py", "tests/core/test_interop.py", "tests/runtime/test_control.py",
+    "tests/modes", "tests/core/test_empty_batches.py", "tests/core/test_mistakes.py", "tests/runtime/test_control.py",
+    "tests/graph/test_repeats.py", "tests/graph/test_inner_cores.py", "tests/kernels/test_memo.py",
     "-m", "gpu", "--ignore=tests/modes/test_writes.py", "--deselect=tests/core/test_empty_batches.py::test_conversions",
 ]  # fmt: skip
 

@@ -63,6 +63,7 @@ def test_only_the_repeated_part_counts() -> None:
         assert not is_stored(images() * (operand((1, W, 1)) * per_sample))
 
 
+@pytest.mark.gpu
 def test_a_gpu_stores_what_is_dear_along_any_axis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NDD_GPU", "simulate")
     with ndd.EvalMode.deferred:

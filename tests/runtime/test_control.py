@@ -179,6 +179,7 @@ def test_wrong_ndd_gpu_value(monkeypatch: pytest.MonkeyPatch) -> None:
         gpu_env.simulating()
 
 
+@pytest.mark.gpu
 def test_device_simulated(simulated: None) -> None:
     gpu = Device("gpu")
     assert (gpu.device_type, gpu.device_id) == ("gpu", 0)
@@ -188,9 +189,9 @@ def test_device_simulated(simulated: None) -> None:
     assert pickle.loads(pickle.dumps(Device("gpu:1"))) == Device("gpu:1")
     assert Device.default_device_id("gpu") == 0 and Device.default_device_id("cpu") is None
     assert Device.from_dlpack((2, 1)) == Device("gpu:1")
-    with pytest.raises(ValueError, match=r"id: 9 for device type: gpu. Must be in range \[0..1\]"):
+    with pytest.raises(ValueError, match=r"id: 9 for device type: gpu. Must be in range \[0..\d\]"):
         Device("gpu", 9)
-    with pytest.raises(ValueError, match=r"range \[0..1\]"):
+    with pytest.raises(ValueError, match=r"range \[0..\d\]"):
         Device("gpu", -1)
 
 
@@ -201,6 +202,7 @@ def test_device_conversions() -> None:
     assert Device.type_from_dlpack(1) == "cpu" and Device.type_from_dlpack(2) == "gpu"
 
 
+@pytest.mark.gpu
 def test_device_from_torch(simulated: None) -> None:
     torch = pytest.importorskip("torch")
     assert device(torch.device("cpu")) is Device.CPU
@@ -221,6 +223,7 @@ def test_device_stack_on_cpu() -> None:
         Device.CPU.__exit__()
 
 
+@pytest.mark.gpu
 def test_device_stack_simulated(simulated: None) -> None:
     assert Device.current() == Device("gpu", 0)
     with Device("gpu", 1):
@@ -390,6 +393,7 @@ def test_context_executor_and_checkpoint() -> None:
         assert checkpoint is None
 
 
+@pytest.mark.gpu
 def test_context_simulated(simulated: None) -> None:
     context = EvalContext(device_id=1)
     assert context.device_id == 1 and context.cuda_stream is context.cuda_stream
@@ -405,7 +409,7 @@ def test_context_simulated(simulated: None) -> None:
         EvalContext(device_id=0, cuda_stream=Stream(device_id=1))
     with pytest.raises(ValueError, match="`thread_pool` belongs to GPU 0, but `device_id` is 1"):
         EvalContext(device_id=1, thread_pool=ThreadPool(1, device_id=0))
-    with pytest.raises(ValueError, match=r"range \[0..1\]"):
+    with pytest.raises(ValueError, match=r"range \[0..\d\]"):
         EvalContext(device_id=7)
 
 
@@ -436,6 +440,7 @@ def test_stream_functions_without_gpu() -> None:
         context.evaluate_all()
 
 
+@pytest.mark.gpu
 def test_current_and_default_streams(simulated: None) -> None:
     own = get_current_stream()
     assert own is not None and get_current_stream() is own and get_default_stream() is None
@@ -469,7 +474,7 @@ def test_current_and_default_streams(simulated: None) -> None:
     assert get_default_stream() is None and get_default_stream(1) is not None
     with pytest.raises(ValueError, match="on GPU 0, not on GPU 1"):
         set_default_stream(common, device_id=1)
-    with pytest.raises(ValueError, match=r"range \[0..1\]"):
+    with pytest.raises(ValueError, match=r"range \[0..\d\]"):
         get_default_stream(5)
 
 
@@ -489,6 +494,7 @@ class TorchLikeStream:
     device_index = 1
 
 
+@pytest.mark.gpu
 def test_stream_wraps(simulated: None) -> None:
     assert Stream.create_new is CREATE_NEW and repr(CREATE_NEW) == "CREATE_NEW"
     new = stream()
@@ -510,8 +516,8 @@ def test_stream_wraps(simulated: None) -> None:
         Stream(stream=None)
     with pytest.raises(ValueError, match="negative"):
         Stream(stream=-1)
-    with pytest.raises(ValueError, match=r"range \[0..1\]"):
-        Stream(device_id=2)
+    with pytest.raises(ValueError, match=r"range \[0..\d\]"):
+        Stream(device_id=9)
     with pytest.raises(TypeError, match="`device_id` must be an integer or None, got 'a'"):
         Stream(device_id="a")
     with pytest.raises(TypeError):
@@ -569,6 +575,7 @@ def test_events_order_two_streams(simulated: None) -> None:
     assert set(seen) == {"a", "b", "later"}
 
 
+@pytest.mark.gpu
 def test_unrecorded_event_counts_as_passed(simulated: None) -> None:
     event = Event()
     assert event.query()

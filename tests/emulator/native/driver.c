@@ -366,6 +366,9 @@ API cuMemFreeHost(void *pointer) {
     return status;
 }
 API cuMemHostGetDevicePointer_v2(Address *address, void *pointer, unsigned flags) { (void)flags; *address = (Address)pointer; return OK; }
+/* Numba looks this one up when it starts. */
+API cuIpcOpenMemHandle_v2(Address *to, void *handle, unsigned flags) { (void)to; (void)handle; (void)flags; return NOT_SUPPORTED; }
+API cuIpcOpenMemHandle(Address *to, void *handle, unsigned flags) { return cuIpcOpenMemHandle_v2(to, handle, flags); }
 API cuMemGetInfo_v2(size_t *left, size_t *total) { CONTEXT; *left = 7ull << 30; *total = 8ull << 30; return OK; }
 
 typedef struct { int type, handle_types; struct { int type, id; } location; void *security; size_t max_size; unsigned short usage; char reserved[54]; } PoolProps;

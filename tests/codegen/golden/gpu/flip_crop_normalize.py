@@ -84,11 +84,11 @@ def flip_crop_normalize(
     t1 = t0.to(tl.float32)
     t14 = t1 - t13
     t16 = t14 * t15
-    t17 = tl.load(in_0 + (o_1 * in_stride_0_1 + o_2 * in_stride_0_2 + 1), mask=inside, other=0)
+    t17 = tl.load(in_0 + (o_1 * in_stride_0_1 + o_2 * in_stride_0_2) + 1, mask=inside, other=0)
     t18 = t17.to(tl.float32)
     t23 = t18 - t22
     t24 = t23 * t15
-    t25 = tl.load(in_0 + (o_1 * in_stride_0_1 + o_2 * in_stride_0_2 + 2), mask=inside, other=0)
+    t25 = tl.load(in_0 + (o_1 * in_stride_0_1 + o_2 * in_stride_0_2) + 2, mask=inside, other=0)
     t26 = t25.to(tl.float32)
     t31 = t26 - t30
     t32 = t31 * t15
