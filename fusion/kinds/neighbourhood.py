@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,6 +55,12 @@ class Windowed(Kind):
 
     def cost(self) -> int:
         return DEAR
+
+    def bound_by(self, node: Node) -> Hashable | None:
+        """The windows, if all samples have the same ones (a table per set of windows that differ
+        between samples would hardly ever be used again)."""
+        numbers = [n for n in node.params if n is not None]
+        return tuple(n.tobytes() for n in numbers) if all(len(n) == 1 for n in numbers) else None
 
     def bias(self, n: Array, before: Array) -> Number:
         """A multiple of the border's period that makes all positions positive."""

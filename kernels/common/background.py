@@ -22,9 +22,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from . import forks
@@ -108,9 +109,11 @@ def uninterrupted(function: Callable[..., V], *arguments: Any) -> V:
         return function(*arguments)
     call = _Call(function, arguments)
     _calls.add(call)
-    _thread.start_new_thread(call.run, ())
-    with call.running:
-        pass
+    call.start()
+    call.ended.get()
+    call.ended.put(None)  # an error may keep the call alive, and `_end_all` must not wait for it
+    if not call.is_done:
+        raise MemoryError("there is no memory for another thread")
     if call.error is not None:
         try:
             raise call.error
@@ -126,16 +129,25 @@ class _Call:
         self.function, self.arguments = function, arguments
         self.result: Any = None
         self.error: BaseException | None = None
-        self.running = _thread.allocate_lock()  # two threads and one process use it, once
-        self.running.acquire()
+        self.is_done = False
+        self.ended: SimpleQueue[Any] = SimpleQueue()
+        self._watch: Any = None
+
+    def start(self) -> None:
+        """Run in a new thread. `ended` gets an item when the thread lets go of the method.
+
+        `run` cannot say so itself: if there is no memory for its first call, it never begins.
+        """
+        run = self.run
+        self._watch = weakref.ref(run, self.ended.put)
+        _thread.start_new_thread(run, ())
 
     def run(self) -> None:
         try:
             self.result = self.function(*self.arguments)
         except BaseException as error:  # the waiting thread raises it
             self.error = error
-        finally:
-            self.running.release()
+        self.is_done = True
 
 
 _calls: weakref.WeakSet[_Call] = weakref.WeakSet()
@@ -234,7 +246,8 @@ def _end_all() -> None:
         thread.join(max(0.0, deadline - time.monotonic()))
     deadline = time.monotonic() + EXIT_COMPILE_SECONDS
     for call in list(_calls):
-        call.running.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        with suppress(Empty):
+            call.ended.get(timeout=max(0.0, deadline - time.monotonic()))
     for function in _finals:
         function()
 

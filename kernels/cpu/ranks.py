@@ -4,7 +4,9 @@ A line needs the rows that its windows span. If the kernel reads plain memory, t
 they are; otherwise a ring in scratch memory keeps computed rows. The rows are joined column by
 column: by their lowest or highest values, or sorted for a median. Only joined rows are padded with
 the image's border; then windows are completed along them. Channels stay as they are in memory,
-side by side or in planes. A kernel that does nothing else stores its lines directly.
+side by side or in planes. A kernel that does nothing else stores its lines directly. The most
+frequent windows of bytes need no joined rows, if lines are as long as the image's rows: see
+native/whole_windows.py.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ..ir.ranks import WindowRank
 from ..ir.spec import KernelSpec
 from ..ir.windows import period
 from .cores import Array, CpuCore, indented
-from .native.block_sizes import RANK_BYTES
+from .native.block_sizes import RANK_BYTES, least_row, suits
 
 if TYPE_CHECKING:
     from .render import Writer
@@ -50,6 +52,11 @@ class RankLines(CpuCore):
         self.column = self.lanes if self._is_interleaved() else 1
         self.planes = self.lanes // self.column
         self.stores_line = self._is_stored_as_is()
+        # Sizes of windows for which there is a faster way, if lines are whole rows.
+        self.sides: tuple[int, ...] = ()
+        if core.border == "clamp":
+            facts = [(self.dtype, core.rank, side, self.column) for side in SIDES]
+            self.sides = tuple(f[2] for f in facts if suits(*f))
 
     @property
     def line_depth(self) -> int:
@@ -172,6 +179,8 @@ class RankLines(CpuCore):
             yield "line_0, line_1 = line, line + line_size"
         else:  # helpers may write a vector more than they need
             yield f"is_straight = is_straight & (count >= {RANK_BYTES // nbytes})"
+        if self.sides:
+            yield from self._test_whole()
         yield f"start = (low - origin) * {column * nbytes}"
         # Writes that begin at cache lines are faster, so column `low` of joined rows does.
         yield f"joined = scratch + area_joined + (-start) % {_LINE_BYTES}"
@@ -234,10 +243,15 @@ class RankLines(CpuCore):
         yield "to_1 = line_1 if is_straight else turned + size"
         yield "if more and win_step_0 < 0:"
         yield "    to_0, to_1 = to_1, to_0"
-        if self.is_middle:
-            yield from self._middle()
+        for k, side in enumerate(self.sides):
+            yield f"{'elif' if k else 'if'} is_whole and wide == {side}:"
+            yield from indented(self._whole(side))
+        parts = self._middle() if self.is_middle else self._extremes()
+        if self.sides:
+            yield "else:"
+            yield from indented(parts)
         else:
-            yield from self._extremes()
+            yield from parts
         turn, by = self._call("turn_row"), "win_step_1, win_at_1 - lowest, columns"
         planes = f"{self.planes}, {self.column}, {self._n(1)}"
         yield "if not is_straight:"
@@ -330,6 +344,25 @@ class RankLines(CpuCore):
         where = "origin, begin, low, high, end, win_in_1"
         yield "if (begin < low) | (high < end):"
         yield f"    {pad}(joined, {rows}, size, {self.planes}, pitch, {self.column}, {where})"
+
+    # -- windows of whole rows -----------------------------------------------------------------
+
+    def _test_whole(self) -> Iterator[str]:
+        """Whether all columns are computed, so that windows read no more than whole rows."""
+        least = max(least_row(self.dtype, side, self.column) for side in self.sides)
+        yield "is_whole = (columns == win_in_1) & (down == wide) & (left == wide // 2)"
+        yield f"is_whole = is_whole & (win_in_1 * {self.column} >= {least})"
+
+    def _whole(self, side: int) -> Iterator[str]:
+        """Compute two lines together; if only one is needed, the other one is thrown away."""
+        whole = self._call("whole_rows", self.core.rank, side, self.column)
+        yield "to = to_1 if more else turned + size"
+        yield "if not more:"
+        yield f"    put_i64(rows, {side}, get_i64(rows, {side - 1}))"
+        n = f"win_in_1 * {self.column}"
+        for plane, (source, _) in enumerate(self._by_plane()):
+            own = f" + {plane * self.dtype.bytes} * pitch" if plane else ""
+            yield f"{whole}(rows, {source}, {n}, to_0{own}, to{own})"
 
     # -- extremes ------------------------------------------------------------------------------
 

@@ -81,6 +81,10 @@ class ReductionLines(CpuCore):
     def line(self) -> Iterator[str]:
         core = _reduction(self.spec)
         assert core.lane_axis is None, "CPU kernels combine all lanes"
+        power = self._power_of_bytes(core)
+        if power:
+            yield from self._of_bytes(core, power)
+            return
         if _in_blocks(core):
             yield from self._by_blocks(core)
         elif not core.acc.is_float:
@@ -92,6 +96,37 @@ class ReductionLines(CpuCore):
             yield from indented(self._one_by_one(core))
             yield "else:"
             yield from indented(self._in_lanes(core))
+
+    # -- bytes in memory -----------------------------------------------------------------------
+
+    def _power_of_bytes(self, core: Reduction) -> int:
+        """1 or 2 if bytes or their squares are summed from contiguous memory; else 0."""
+        if core.combine != "add" or core.acc is not dt.uint64 or core.channels:
+            return 0
+        e, power = core.value, 1
+        if e.op == "mul" and e.args[0] is e.args[1] and e.dtype.bits > 8:
+            e, power = e.args[0], 2
+        while e.op == "cast" and e.dtype.kind is DType.Kind.unsigned:
+            e = e.args[0]
+        if e.op != "load" or e.dtype is not dt.uint8 or self.spec.loads[e.attr].guarded:
+            return 0
+        tail = self.spec.loads[e.attr].strides[self.spec.rank :]
+        self._bytes_slot = e.attr
+        return power if len(tail) == len(core.axes) and tail[-1] == 1 else 0
+
+    def _of_bytes(self, core: Reduction, power: int) -> Iterator[str]:
+        """Sum bytes by instructions for that, see native/byte_sums.py. (LLVM's own loops take 16 µs
+        instead of 9 for 600 KB in the L2 cache, and 27 instead of 14 for squares.)"""
+        helper = "sum_of_squares" if power == 2 else "sum_of_bytes"
+        self.writer.imports.add(helper)
+
+        def body() -> Iterator[str]:
+            at = self._offset(self._bytes_slot, self._positions(core, "0"))
+            n = f"run_n_{len(core.axes) - 1}"
+            yield f"total_0 = u64(total_0 + u64({helper}(in_{self._bytes_slot} + {at}, {n})))"
+
+        yield f"total_0 = {self.writer.ref(core.start)}"
+        yield from self._rows(core, body())
 
     # -- loops ---------------------------------------------------------------------------------
 

@@ -41,6 +41,25 @@ def work():
     for jpegs, labels in reader.next_epoch(batch_size=4):
         ndd.resize(ndd.decoders.image(jpegs), size=[20, 20]).evaluate()
 """,
+    "video": """
+from tests.decoders.clips import encoded as clip_bytes
+files = ndd.batch([np.array(clip_bytes(name, 6)) for name in ("h264.mkv", "mpeg4.avi")])
+def work():
+    ndd.resize(ndd.decoders.video(files, sequence_length=4), size=[20, 20]).evaluate()
+""",
+    "isolated": """
+files = ndd.batch([np.frombuffer(encoded(".jpg", photo(90, 100, seed=k)), np.uint8) for k in range(6)])
+def work():
+    ndd.resize(ndd.decoders.image(files, isolate=True), size=[40, 50]).evaluate()
+""",
+    "tiers": """
+from tests.faults.new_chains import NewChains
+chains = NewChains(1)
+def work():
+    chain = chains.drawn()
+    for _ in range(4):
+        chains.run(chain)
+""",
 }
 WHATS = PROGRAMS
 

@@ -96,6 +96,21 @@ def epoch() -> Callable[[], None]:
     return work
 
 
+def tiers() -> Callable[[], None]:
+    """Chains that are new to the process; the process that compiles their kernels belongs to the parent."""
+    from tests.faults.new_chains import NewChains
+
+    chains = NewChains(1)
+
+    def work() -> None:
+        chain = chains.drawn()
+        expected = chains.expected(chain)
+        for _ in range(4):
+            np.testing.assert_array_equal(chains.run(chain), expected)
+
+    return work
+
+
 def check(found: list[np.ndarray], result: np.ndarray) -> None:
     """Compare a result with the first one."""
     if not found:
@@ -104,7 +119,7 @@ def check(found: list[np.ndarray], result: np.ndarray) -> None:
 
 
 WHATS: dict[str, Callable[[], Callable[[], None]]] = {
-    f.__name__: f for f in (decode, cold, eager, epoch)
+    f.__name__: f for f in (decode, cold, eager, epoch, tiers)
 }
 
 

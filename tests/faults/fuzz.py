@@ -89,7 +89,7 @@ def keep(case: Case, outcome: Outcome, folder: Path) -> Path:
     path = folder / f"{case.generator.name}-{case.seed}-{case.first}.json"
     record = {
         "generator": case.generator.name, "seed": case.seed, "first": case.first, "count": case.count,
-        "size": case.size, "kind": outcome.kind, "detail": outcome.detail[-3000:],
+        "size": case.size, "kind": outcome.kind, "detail": outcome.detail,
     }  # fmt: skip
     path.write_text(json.dumps(record, indent=1) + "\n")
     return path
@@ -104,7 +104,7 @@ def kept(path: Path) -> Case:
 
 def report(case: Case, outcome: Outcome, folder: Path, shrink_seconds: float) -> None:
     """Shrink and keep a failure, and print how to repeat it."""
-    print(f"\nFAILED {case}: {outcome.kind}\n{outcome.detail[-3000:]}", flush=True)
+    print(f"\nFAILED {case}: {outcome.kind}\n{outcome.detail}", flush=True)
     case, outcome = shrunk(case, outcome, shrink_seconds)
     path = keep(case, outcome, folder)
     print(f"shrunk to {case}\nagain: python -m tests.faults.fuzz --again {path}\n", flush=True)
@@ -127,7 +127,7 @@ def run_past(folder: Path, totals: Totals) -> None:
         outcome = Job(kept(path)).finished()
         totals.count("past failures", 1, int(bool(outcome.kind)), outcome.seconds)
         if outcome.kind:
-            print(f"FAILED again: {path}: {outcome.kind}\n{outcome.detail[-3000:]}")
+            print(f"FAILED again: {path}: {outcome.kind}\n{outcome.detail}")
 
 
 def run(

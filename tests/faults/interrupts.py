@@ -126,6 +126,47 @@ def pointwise() -> Iterator[Step]:
     yield from checked(result)
 
 
+def isolated() -> Iterator[Step]:
+    """Pictures that decoder processes decode; an interrupt may leave them in the middle of an answer."""
+    files = ndd.batch(jpegs(4))
+
+    def result() -> np.ndarray:
+        small = ndd.resize(ndd.decoders.image(files, isolate=True), size=[70, 80])
+        return np.stack([np.asarray(t) for t in small.tensors])
+
+    yield from checked(result)
+
+
+def video() -> Iterator[Step]:
+    """Videos, whose packets and frames belong to another library."""
+    from tests.decoders.clips import encoded as clip_bytes
+
+    files = ndd.batch([np.array(clip_bytes(name, 6)) for name in ("h264.mkv", "mpeg4.avi")])
+
+    def result() -> np.ndarray:
+        frames = ndd.decoders.video(files, start_frame=1, sequence_length=3)
+        small = ndd.resize(frames, size=[10, 12])
+        return np.stack([np.asarray(t) for t in small.tensors])
+
+    yield from checked(result)
+
+
+def tiers() -> Iterator[Step]:
+    """Chains that are new to the process, whose kernels another process compiles meanwhile."""
+    from tests.faults.new_chains import NewChains
+
+    chains = NewChains(1)
+    while True:
+        chain = chains.drawn()
+        expected = chains.expected(chain)
+
+        def step(chain: Any = chain, expected: Any = expected) -> None:
+            np.testing.assert_array_equal(chains.run(chain), expected)
+
+        for _ in range(8):
+            yield step
+
+
 def checked(result: Callable[[], np.ndarray]) -> Iterator[Step]:
     """Steps that compare a result with the one that was made without interrupts."""
     expected = result()
@@ -209,8 +250,11 @@ def opened_and_left() -> Iterator[Step]:
 
 
 WHATS: dict[str, Callable[[], Iterator[Step]]] = {
-    f.__name__: f for f in (decode, python_decode, eager, pointwise, reader, opened_and_left)
-}
+    f.__name__: f
+    for f in (
+        decode, python_decode, eager, pointwise, reader, opened_and_left, isolated, video, tiers,
+    )
+}  # fmt: skip
 
 
 def attack(what: str, seed: int, count: int) -> dict[str, Any]:

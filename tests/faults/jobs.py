@@ -126,7 +126,7 @@ class Job:
             counts = json.loads(out.splitlines()[-1])
             return Outcome("", int(counts[self.case.generator.unit]), seconds)
         tried = 0 if number is None else number - self.case.first + 1
-        detail = f"exit code {status}\n{out[-2000:]}\n{err[-8000:]}"
+        detail = f"exit code {status}\n{out[-2000:]}\n{_ends_of(err)}"
         return Outcome(self._killed or _kind(status, err), tried, seconds, detail, number)
 
     def _text(self, file: object) -> str:
@@ -134,6 +134,11 @@ class Job:
         data: bytes = file.read()  # type: ignore[attr-defined]
         file.close()  # type: ignore[attr-defined]
         return data.decode(errors="replace")
+
+
+def _ends_of(text: str, most: int = 3000) -> str:
+    """The first and the last characters: a crash says at once where, an exception at the end."""
+    return text if len(text) <= 2 * most else f"{text[:most]}\n...\n{text[-most:]}"
 
 
 def _kind(status: int, err: str) -> str:

@@ -140,12 +140,24 @@ def bits(array: Any) -> bytes:
 WHATS = {"all": Call}
 
 
+def load_compilers() -> None:
+    """Load everything that a compilation needs before memory is limited.
+
+    Numba imports SciPy's linear algebra when it first compiles. OpenBLAS, which comes with it, neither returns nor
+    raises if it is loaded when there is no memory for its threads.
+    """
+    import numba
+
+    numba.njit(lambda x: x + 1)(1)
+
+
 def attack(what: str, seed: int, count: int) -> dict[str, Any]:
     os.chdir(tempfile.mkdtemp())  # `dump_image` writes files
     guarded.guard_the_pool()
     inputs = guarded.Inputs()
     counts: Counter[str] = Counter(tried=0)
     outcome(Call(0, 0), "eager", lambda a: inputs.array(a, True), 0)
+    load_compilers()
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * guarded.PAGE + MOST_MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))

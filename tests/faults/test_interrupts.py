@@ -1,4 +1,7 @@
-"""A few hundred interrupts of each program; `NDD_FAULTS=20` makes twenty times as many."""
+"""A few hundred interrupts of each program; `NDD_FAULTS=20` makes twenty times as many.
+
+`make fuzz` also interrupts programs with processes of their own, and videos.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import interrupts
+from ndd.kernels.common import background
 from tests.faults.child import counts_of
 from tests.helpers import run_python
 
@@ -15,10 +18,37 @@ TIMES = int(os.environ.get("NDD_FAULTS", "1"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", interrupts.WHATS)
+@pytest.mark.parametrize(
+    "what", ["decode", "python_decode", "eager", "pointwise", "reader", "opened_and_left"]
+)
 def test_a_program_goes_on_after_interrupts(what: str) -> None:
     found = counts_of("interrupts", what, 1, 150 * TIMES, 120 * TIMES, NDD_NUM_THREADS="4")
     assert found["interrupts"] >= 150 * TIMES
+
+
+def test_a_thread_that_cannot_run_does_not_hang_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory, a new thread may end before it calls anything."""
+    monkeypatch.setattr(background._thread, "start_new_thread", lambda function, arguments: None)
+    with pytest.raises(MemoryError, match="no memory for another thread"):
+        background.uninterrupted(int, "3")
+
+
+def test_an_exit_does_not_wait_for_calls_that_have_ended() -> None:
+    """The traceback of an error keeps its call alive until the process is gone."""
+    told = run_python(
+        """
+        import atexit, time
+        atexit.register(lambda: print(time.monotonic() - begin < background.EXIT_COMPILE_SECONDS / 2))
+        from ndd.kernels.common import background
+        try:
+            background.uninterrupted(int, "three")
+        except ValueError as error:
+            kept = error.__traceback__
+        assert background._calls
+        begin = time.monotonic()
+        """
+    )
+    assert told == "True"
 
 
 @pytest.mark.slow

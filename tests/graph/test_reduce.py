@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -84,8 +85,8 @@ def test_a_decoded_image_is_normalised_while_it_is_hot(
     assert taken == [3 * 120 * 160 * 3 * 4]
 
 
-def test_uniform_batches_use_templates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that was made for a shape serves the next batch of that shape, and no other."""
+def counted_tables(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an element for each table that is filled anew; all templates are dropped."""
     made: list[int] = []
 
     def table(self: Any, *arguments: Any) -> Any:
@@ -95,6 +96,12 @@ def test_uniform_batches_use_templates(monkeypatch: pytest.MonkeyPatch) -> None:
     original = binder.Binder.table
     monkeypatch.setattr(binder.Binder, "table", table)
     binder._templates.clear()
+    return made
+
+
+def test_uniform_batches_use_templates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that was made for a shape serves the next batch of that shape, and no other."""
+    made = counted_tables(monkeypatch)
     for repeat in range(3):
         for k, size in enumerate(((40, 50), (50, 40), (7, 3))):
             made.clear()
@@ -104,6 +111,37 @@ def test_uniform_batches_use_templates(monkeypatch: pytest.MonkeyPatch) -> None:
                 mean, deviation = wide.mean(axis=(0, 1)), wide.std(axis=(0, 1))
                 np.testing.assert_allclose(got, (wide - mean) / deviation, atol=1e-5)
             assert len(made) == (3 if repeat == 0 else 0), (size, repeat)
+
+
+def test_tables_of_windows_are_kept_for_equal_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows that all samples share are part of what a table is made from; others are not kept."""
+    made = counted_tables(monkeypatch)
+    x = images(3, (12, 40), seed=5)
+    for repeat in range(2):
+        for size in ([3, 3], [5, 3], [1, 2]):
+            made.clear()
+            got = arrays(ndd.experimental.dilate(x, mask_size=size))
+            for result, image in zip(got, arrays(x), strict=True):
+                mask = np.ones(size[::-1], np.uint8)
+                np.testing.assert_array_equal(result, cv2.dilate(image, mask))
+            assert len(made) == (repeat == 0), (size, repeat)
+    for _ in range(2):
+        made.clear()
+        ndd.experimental.dilate(x, mask_size=ndd.batch([3, 5, 1])).evaluate()
+        assert made
+
+
+def test_sums_of_bytes_neither_overflow_nor_miss_a_byte() -> None:
+    """Bytes and their squares are summed in blocks, whose lanes are emptied in time."""
+    rng = np.random.default_rng(1)
+    rows = [np.full(n, 255, np.uint8) for n in (0, 1, 63, 64, 65, (1 << 22) + 1)]
+    rows += [rng.integers(0, 256, n, dtype=np.uint8) for n in (31, 33, 191, 5000)]
+    wide = [a.astype(np.uint64) for a in rows]
+    x = ndd.batch(rows)
+    assert [int(a) for a in arrays(R.sum(x))] == [int(a.sum()) for a in wide]
+    mean = R.mean_square(ndd.batch(rows[1:]), dtype=ndd.float32)
+    wanted = [np.float32((a * a).sum() / a.size) for a in wide[1:]]
+    assert [float(a) for a in arrays(mean)] == wanted
 
 
 @pytest.mark.parametrize("view", ["crop", "ragged", "strided"])

@@ -26,11 +26,13 @@ from . import (
     folded_sums,
     row_moves,
     row_sums,
+    whole_windows,
     window_ranks,
     window_rows,
     window_sums,
 )
 from .bilinear import note
+from .byte_sums import sum_of_bytes, sum_of_squares
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
 from .folded_sums import sum_folded_row
@@ -48,7 +50,7 @@ from .yuv_rows import yuv420_rows
 
 __all__ = [
     "as_f32", "ask_to_write", "block_start", "external", "has_next", "helper", "lines_ahead",
-    "note", "stepped",
+    "note", "stepped", "sum_of_bytes", "sum_of_squares",
 ]  # fmt: skip
 
 
@@ -99,8 +101,12 @@ def helper(name: str) -> tuple[Any, Any]:
         function = byte_tables.look_up_bytes(int(rest[2]))
     elif name.startswith("move_row"):
         function = row_moves.move_row(int(rest[1]))
+    elif name.startswith("gather_row"):
+        function = row_moves.gather_row(int(rest[1]))
     elif name.startswith("find_objects"):
         function = make_find_objects(DType.parse(rest[1]))
+    elif name.startswith("whole_rows"):
+        function = whole_windows.whole_rows(DType.parse(rest[2]), rest[3], *map(int, rest[4:]))
     elif (made := window_ranks.made(name)) is not None:
         function = made
     elif kind == "bilinear":

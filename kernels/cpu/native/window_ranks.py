@@ -25,7 +25,7 @@ _VECTORS = 4  # vectors that the loop over rows keeps in registers
 _UNROLLED = (3, 5)  # numbers of rows that get code of their own, because most masks have them
 
 
-class _Lanes:
+class Lanes:
     """Vectors of one integer type, and how its values are compared."""
 
     def __init__(self, dtype: DType) -> None:
@@ -65,14 +65,14 @@ class _Lanes:
         return shuffled(builder, builder.insert_element(empty, value, I32(0)), [0] * self.width)
 
 
-def _row(builder: Any, rows: Any, k: Any, offset: Any) -> Any:
+def row_address(builder: Any, rows: Any, k: Any, offset: Any) -> Any:
     """The address in entry k of a list, plus an offset in bytes."""
     entry = builder.gep(builder.inttoptr(rows, I64.as_pointer()), [k])
     return builder.add(builder.load(entry), offset)
 
 
 def _make_join(dtype: DType, rank: str) -> Any:
-    lanes = _Lanes(dtype)
+    lanes = Lanes(dtype)
 
     @intrinsic
     def join(
@@ -89,7 +89,7 @@ def _make_join(dtype: DType, rank: str) -> Any:
                 return builder.add(at, I64(v * lanes.width))
 
             def read(k: Any, v: int, at: Any) -> Any:
-                return lanes.load(builder, _row(builder, rows, k, offset), shift(v, at))
+                return lanes.load(builder, row_address(builder, rows, k, offset), shift(v, at))
 
             def joined(begin: Any, end: Any, at: Any, vectors: int) -> list[Any]:
                 """Registers with the extremes of rows begin … end - 1."""
@@ -115,7 +115,7 @@ def _make_join(dtype: DType, rank: str) -> Any:
 
             def unrolled(side: int) -> None:
                 """Both cases for a known number of rows, whose addresses stay in registers."""
-                known = [_row(builder, rows, I64(k), offset) for k in range(side + 1)]
+                known = [row_address(builder, rows, I64(k), offset) for k in range(side + 1)]
 
                 def block(at: Any, vectors: int) -> None:
                     for v in range(vectors):
@@ -171,7 +171,7 @@ def join_rows(dtype: DType, rank: str) -> Any:
     Unless `second` is 0, the rows that begin one later in the list are joined there; `count` must
     then be at least 2.
     """
-    join, width = _make_join(dtype, rank), _Lanes(dtype).width
+    join, width = _make_join(dtype, rank), Lanes(dtype).width
     get, put = (getattr(prims, f"{what}_{dtype}") for what in ("get", "put"))
     get_i64 = prims.get_i64  # type: ignore[attr-defined]
     is_lowest = rank == "lowest"
@@ -205,7 +205,7 @@ def _inlined(function: Any) -> Any:
 
 
 def _make_overlay(dtype: DType, rank: str, exactly: bool = False) -> Any:
-    lanes = _Lanes(dtype)
+    lanes = Lanes(dtype)
 
     @intrinsic
     def overlay(typingctx: Any, a: Any, b: Any, n: Any, to: Any) -> Any:
@@ -239,7 +239,7 @@ def join_spans(dtype: DType, rank: str) -> Any:
     Spans of 2, 4, 8, … elements are joined in place, and two of them make a run. The memory of
     the row must extend a vector further. It handles at least one whole vector.
     """
-    overlay, nbytes, width = _make_overlay(dtype, rank), dtype.bytes, _Lanes(dtype).width
+    overlay, nbytes, width = _make_overlay(dtype, rank), dtype.bytes, Lanes(dtype).width
     last = _make_overlay(dtype, rank, exactly=True)
 
     def join_spans(row, column, count, n, to):  # type: ignore[no-untyped-def]
@@ -323,13 +323,13 @@ def ask_row(dtype: DType) -> Any:
 
 
 def _make_sort(dtype: DType, side: int) -> Any:
-    lanes = _Lanes(dtype)
+    lanes = Lanes(dtype)
 
     @intrinsic
     def sort(typingctx: Any, rows: Any, offset: Any, n: Any, to: Any, size: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, offset, n, to, size = args
-            sources = [_row(builder, rows, I64(k), offset) for k in range(side)]
+            sources = [row_address(builder, rows, I64(k), offset) for k in range(side)]
             outs = [builder.add(to, builder.mul(size, I64(k))) for k in range(side)]
 
             def block(at: Any) -> None:
@@ -348,7 +348,7 @@ def _make_sort(dtype: DType, side: int) -> Any:
 
 def sort_rows(dtype: DType, side: int) -> Any:
     """Sort n columns of `side` rows; the sorted rows are `size` bytes apart."""
-    sort, width = _make_sort(dtype, side), _Lanes(dtype).width
+    sort, width = _make_sort(dtype, side), Lanes(dtype).width
     get, put = (getattr(prims, f"{what}_{dtype}") for what in ("get", "put"))
     get_i64 = prims.get_i64  # type: ignore[attr-defined]
 
@@ -369,7 +369,7 @@ def sort_rows(dtype: DType, side: int) -> Any:
 
 
 def _make_middle(dtype: DType, side: int) -> Any:
-    lanes = _Lanes(dtype)
+    lanes = Lanes(dtype)
 
     @intrinsic
     def middle(typingctx: Any, row: Any, size: Any, column: Any, n: Any, to: Any) -> Any:
@@ -399,7 +399,7 @@ def middle_of(dtype: DType, side: int) -> Any:
 
     Neighbouring columns are `column` elements apart. It handles at least one whole vector.
     """
-    middle, width = _make_middle(dtype, side), _Lanes(dtype).width
+    middle, width = _make_middle(dtype, side), Lanes(dtype).width
 
     def middle_of(row, size, column, n, to):  # type: ignore[no-untyped-def]
         middle(row, size, column, max(n, width), to)
@@ -408,7 +408,7 @@ def middle_of(dtype: DType, side: int) -> Any:
 
 
 def _make_select(dtype: DType) -> Any:
-    lanes = _Lanes(dtype)
+    lanes = Lanes(dtype)
     bits = dtype.bits
     totals = ir.VectorType(I32, lanes.width)
     # Taps that can be counted in lanes of this width.
@@ -451,7 +451,7 @@ def _make_select(dtype: DType) -> Any:
                     builder.store(zero, sums)
                     with cgutils.for_range(builder, part) as inner:
                         tap = builder.add(first, inner.index)
-                        value = lanes.load(builder, _row(builder, taps, tap, I64(0)), at)
+                        value = lanes.load(builder, row_address(builder, taps, tap, I64(0)), at)
                         is_below = builder.sext(lanes.below(builder, value, limit), lanes.vector)
                         builder.store(builder.sub(builder.load(sums), is_below), sums)
                     held = builder.load(sums)
@@ -477,7 +477,7 @@ def select_middle(dtype: DType) -> Any:
     `rank` elements of the window are smaller than the value with this bit. It handles at least one
     whole vector.
     """
-    select, width = _make_select(dtype), _Lanes(dtype).width
+    select, width = _make_select(dtype), Lanes(dtype).width
 
     def select_middle(taps, count, rank, n, to):  # type: ignore[no-untyped-def]
         select(taps, count, rank, max(n, width), to)

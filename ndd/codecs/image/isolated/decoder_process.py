@@ -6,7 +6,6 @@ process that dies, hangs or gives nonsense is replaced; that costs the file that
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import itertools
 import mmap
@@ -25,7 +24,7 @@ import numpy as np
 
 from ....fusion.graph.shapes import Array
 from ....fusion.graph.storage import address_of
-from ....kernels.common import forks, own_process
+from ....kernels.common import background, forks, own_process
 from ..headers import Header
 from .messages import (
     DONE,
@@ -141,6 +140,7 @@ class DecoderProcess:
         try:
             answers: list[Reply | str | None] = [self._reply(SECONDS) for _ in range(count)]
         except ValueError as error:
+            background.leave_at_exit()  # it was killed because this process ends
             self.stop()
             return self._outcome(count, str(error))
         except BaseException:
@@ -229,6 +229,7 @@ _local = _Local()
 
 def of_this_thread() -> DecoderProcess:
     """The decoder process of the calling thread, started if there is none."""
+    background.leave_at_exit()
     process = _local.process
     while process is not None and process.is_usable() and process.waiting:
         process.take()  # after an error, nobody needs the answers to the rest of a run
@@ -267,8 +268,12 @@ def zeros(nbytes: int) -> int:
     return address_of(_local.zeros)
 
 
+@background.before_exit
 def _kill_all() -> None:
-    """At exit. Descriptors stay open: a thread that still decodes must not find them reused."""
+    """At exit, after the threads of the package have ended.
+
+    Descriptors stay open: a thread that still decodes must not find them reused.
+    """
     for own in list(_running.values()):
         own.process.kill()
         own.process.wait()
@@ -286,7 +291,6 @@ def _forget_all() -> None:
         process.forget()
 
 
-atexit.register(_kill_all)
 forks.in_child(_forget_all)
 
 
