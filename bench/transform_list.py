@@ -474,7 +474,7 @@ row(
 )
 row(
     "Invert",
-    lambda lib, x: x ^ 255,
+    lambda lib, x: x ^ lib.tensor(np.uint8(255)),  # a plain 255 would make the result int32
     ax=lambda A: A.InvertImg(p=1),
     tv=lambda v: v.RandomInvert(p=1.0),
     kornia=lambda k: k.RandomInvert(p=1.0),
@@ -483,7 +483,7 @@ row(
 )
 row(
     "Posterize",
-    lambda lib, x: x & 0xF0,
+    lambda lib, x: x & lib.tensor(np.uint8(0xF0)),
     ax=lambda A: A.Posterize((4, 4), p=1),
     tv=lambda v: v.RandomPosterize(4, p=1.0),
     kornia=lambda k: k.RandomPosterize(4, p=1.0),

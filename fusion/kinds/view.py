@@ -39,6 +39,7 @@ class View(Kind):
     fill_axes: tuple[int, ...] = ()
     onto: bool = False  # every input element is read exactly once
     relabel: bool = False  # only axes of extent 1 are added or dropped: the memory is the same
+    fill_fits: bool = False  # the fill has the extents of the result, so none of them is broadcast
 
     may_store_on_the_way = True
 
@@ -86,6 +87,9 @@ class View(Kind):
         # A view without checked dimensions may have a fill value, which is never read.
         wanted = (2,) if self.has_fill else (1,) if self.is_part else (1, 2)
         assert len(node.inputs) in wanted, f"{node}: inputs"
+        if self.fill_fits and len(node.inputs) == 2:
+            fill = node.inputs[1].shapes.rows
+            assert (fill == node.shapes.rows).all(), f"{node}: the fill has other extents"
         if not self.relabel:
             self._check_positions(node, x)
 
@@ -111,7 +115,9 @@ class View(Kind):
             return value
         fill = lowering.inputs[position][1]
         fill_terms = tuple(terms[a] for a in self.fill_axes)
-        outside = yield fill, lowering.broadcast(fill, fill_terms), guard
+        if not self.fill_fits:
+            fill_terms = lowering.broadcast(fill, fill_terms)
+        outside = yield fill, fill_terms, guard
         return ex.select(window, value, outside)
 
     def placed(
@@ -157,6 +163,7 @@ def view(
     onto: bool = False,
     relabel: bool = False,
     batch: bool | None = None,
+    fill_fits: bool = False,
 ) -> Node:
     """Read `x` at other positions; `moved` are the dimensions whose offset may differ from 0."""
     rank = x.rank
@@ -164,7 +171,9 @@ def view(
         moved = range(rank) if offset is not None else ()
     unit = tuple(d not in stepped for d in range(rank))
     still = tuple(d not in moved and u for d, u in zip(range(rank), unit, strict=True))
-    kind = interned(View, shapes.rank, axes, unit, still, checked, fill_axes, onto, relabel)
+    kind = interned(
+        View, shapes.rank, axes, unit, still, checked, fill_axes, onto, relabel, fill_fits
+    )
     params = _moves_nothing(rank) if offset is None else (step, offset)
     inputs = (x,) if fill is None or not checked else (x, fill)
     return made_of(kind, op, inputs, shapes, layout, x.batch if batch is None else batch, params)
@@ -202,6 +211,7 @@ def window(
     fill: Node | None = None,
     fill_axes: tuple[int, ...] = (),
     step: Array | None = None,
+    fill_fits: bool = False,
 ) -> Node:
     """The part of `x` that begins at `start` (all dimensions, per sample) and has extents `size`.
 
@@ -213,7 +223,7 @@ def window(
     stepped = tuple(axes) if step is not None else ()
     return view(op, x, identity, Shapes(np.ascontiguousarray(size)), x.layout, start, step,
                 moved=tuple(axes), stepped=stepped, checked=checked, fill=fill,
-                fill_axes=fill_axes, batch=batch)  # fmt: skip
+                fill_axes=fill_axes, batch=batch, fill_fits=fill_fits)  # fmt: skip
 
 
 def _keeps_channels(x: Node, axis: int, start: Array, size: Array, step: Array | None) -> bool:

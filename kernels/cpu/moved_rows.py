@@ -67,7 +67,7 @@ def move_call(writer: Writer, axis: int, stores: Stores, begin: str, end: str) -
     """Calls that move positions `begin` to `end` along `axis`; None if a loop must move them."""
     found = [_source(writer, axis, k, value, begin) for _, k, value in stores]
     sources = [f for f in found if f is not None]
-    target = _target(writer, axis, stores)
+    target = channels_side_by_side(writer, axis, stores)
     if not sources or len(sources) < len(found) or target is None:
         return None
     n = len(sources)
@@ -100,13 +100,13 @@ def _call(writer: Writer, name: str, *args: str) -> list[str]:
     return [f"{name}({', '.join(args)})"]
 
 
-def _target(writer: Writer, axis: int, stores: Stores) -> bool | None:
+def channels_side_by_side(writer: Writer, axis: int, stores: Stores) -> bool | None:
     """True if the results are the channels of one pixel after the other; else None."""
     for c, (point, k, _) in enumerate(stores):
         access = writer.spec.stores[k]
         if k != stores[0][1] or access.strides[axis] != len(stores):
             return None
-        if _constant(access, tuple(point.items())) != c:
+        if constant_offset(access, tuple(point.items())) != c:
             return None
     return True
 
@@ -119,7 +119,7 @@ def _source(writer: Writer, axis: int, k: int, value: Expr, begin: str) -> _Sour
     slot, pinned = value.attr
     operand, shift = writer.operand(slot)
     access = writer.spec.loads[operand]
-    offset = _constant(access, pinned)
+    offset = constant_offset(access, pinned)
     if offset is None or len(access.strides) > writer.spec.rank:
         return None
     address = _address(writer, "in", operand, access, (*pinned, (axis, begin)), shift)
@@ -127,7 +127,7 @@ def _source(writer: Writer, axis: int, k: int, value: Expr, begin: str) -> _Sour
     return _Source(operand, offset + shift, stride, address)
 
 
-def _constant(access: Access, pinned: tuple[tuple[int, int], ...]) -> int | None:
+def constant_offset(access: Access, pinned: tuple[tuple[int, int], ...]) -> int | None:
     """The offset of a point of the unrolled axes; None if it is known only at run time."""
     steps = [(access.strides[a], at) for a, at in pinned]
     if any(step is None for step, at in steps if at):

@@ -20,6 +20,7 @@ from ..ir.tabulate import byte_loads
 from . import functions as cpu_functions
 from .byte_rows import Lookup, lookups_of, row_call
 from .cores import columns_of
+from .gathered_rows import gather_call
 from .lines import LINES, TILE_COLUMNS, TILE_ROWS, LineWriter, ask_for_output
 from .moved_rows import guards_of, is_moved, move_call, tests_of
 
@@ -391,6 +392,10 @@ class Writer(Lines):
         if call is not None:
             yield from call
             return
+        gathered = gather_call(self, axis, stores, done, begin, end) if self.tiled else None
+        if gathered is not None:
+            yield from gathered
+            return
         columns = end if begin == "0" else f"{begin}, {end}"
         yield f"for o_{axis} in range({columns}):"
         yield from _indent(self._nest(len(self.spec.loop_axes), stores, done), 1)
@@ -510,7 +515,7 @@ class Writer(Lines):
         slot, pinned = e.attr
         at = dict(pinned)
         if e.op == "fetch":
-            return f"load_{e.dtype}(in_{slot}, {self._computed_offset(slot, at, e.args)})"
+            return f"load_{e.dtype}(in_{slot}, {self.fetch_offset(e)})"
         if e.op == "load":
             slot, shift = self.operand(slot)
             offset = self.offset("in", slot, self.spec.loads[slot], pinned)
@@ -524,11 +529,13 @@ class Writer(Lines):
         o = "0" if ix.axis is None else str(at.get(ix.axis, f"o_{ix.axis}"))
         return f"i32({o})" if ix.identity else f"i32(step_{slot} * {o} + offset_{slot})"
 
-    def _computed_offset(self, slot: int, at: dict[int, int], positions: Sequence[Expr]) -> str:
+    def fetch_offset(self, e: Expr) -> str:
+        """Offset of the element that a `fetch` reads."""
+        slot, pinned = e.attr
         access = self.spec.loads[slot]
-        terms = [self.outer_offset(slot, at)]
+        terms = [self.outer_offset(slot, dict(pinned))]
         # An operand with fewer strides ignores the last positions, like a column in an image.
-        for k, position in enumerate(positions[: len(access.strides) - self.spec.rank]):
+        for k, position in enumerate(e.args[: len(access.strides) - self.spec.rank]):
             stride = access.strides[self.spec.rank + k]
             by = f"in_stride_{slot}_{self.spec.rank + k}" if stride is None else str(stride)
             terms.append(f"i64({self.ref(position)}) * {by}")

@@ -290,6 +290,10 @@ def batch_node(data: Any, dtype: Any, device: Any, layout: str | None, copy: boo
         # One array for all numbers, because a Tensor for each of 64 numbers takes 6 ms.
         convert.check_layout(layout, rank=0)
         return _split(tensor_node(_numbers(data), kind, device, None, copy=True))
+    if copy and _is_alike(data):
+        # Without a Tensor for each array: 16 pairs of numbers take 80 µs instead of 300.
+        arrays, own = zip(*map(convert.array_of, data), strict=True)
+        return finished(convert.copy_arrays(arrays, own[0], layout, batch=True), kind, device)
     samples = _samples(data, kind)
     if not samples:
         return _no_samples(kind, device, layout)
@@ -317,6 +321,14 @@ def _is_scalars(data: Any) -> bool:
     if kind in _NUMBERS:
         return all(type(v) in _NUMBERS for v in data)
     return issubclass(kind, np.generic) and all(type(v) is kind for v in data)
+
+
+def _is_alike(data: Any) -> bool:
+    """Whether these are NumPy arrays of one element type and rank."""
+    if type(data) is not list or not data or type(data[0]) is not np.ndarray:
+        return False
+    dtype, rank = data[0].dtype, data[0].ndim
+    return all(type(a) is np.ndarray and a.dtype == dtype and a.ndim == rank for a in data)
 
 
 def _numbers(data: Any) -> Any:

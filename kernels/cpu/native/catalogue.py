@@ -101,6 +101,8 @@ def helper(name: str) -> tuple[Any, Any]:
         function = byte_tables.look_up_bytes(int(rest[2]))
     elif name.startswith("move_row"):
         function = row_moves.move_row(int(rest[1]))
+    elif name.startswith("gather_row"):
+        function = row_moves.gather_row(int(rest[1]))
     elif name.startswith("find_objects"):
         function = make_find_objects(DType.parse(rest[1]))
     elif name.startswith("whole_rows"):

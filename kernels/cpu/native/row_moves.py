@@ -23,7 +23,9 @@ _LANES = 16
 _BYTE = ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, _LANES)
 _get_u8, _put_u8 = prims.get_u8, prims.put_u8  # type: ignore[attr-defined]
+_get_u16, _put_u16 = prims.get_u16, prims.put_u16  # type: ignore[attr-defined]
 _get_u32, _put_u32 = prims.get_u32, prims.put_u32  # type: ignore[attr-defined]
+_get_i64 = prims.get_i64  # type: ignore[attr-defined]
 _FIVE = [3 * (k // 3) for k in range(15)]  # where the pixel of each of 15 bytes begins
 
 
@@ -108,6 +110,30 @@ def move_row(size: int) -> Any:
                 _put_u32(target, k, _get_u32(source + k * step, 0))
 
     return {1: bytes_, 3: threes, 4: fours}[size]
+
+
+def gather_row(size: int) -> Any:
+    """A function that puts the pixels of `size` bytes at listed addresses side by side."""
+
+    def bytes_(places, target, pixels):  # type: ignore[no-untyped-def]
+        for k in range(pixels):
+            _put_u8(target, k, _get_u8(_get_i64(places, k), 0))
+
+    def pairs(places, target, pixels):  # type: ignore[no-untyped-def]
+        for k in range(pixels):
+            _put_u16(target, k, _get_u16(_get_i64(places, k), 0))
+
+    def threes(places, target, pixels):  # type: ignore[no-untyped-def]
+        for k in range(pixels):
+            source = _get_i64(places, k)
+            _put_u16(target + 3 * k, 0, _get_u16(source, 0))
+            _put_u8(target + 3 * k, 2, _get_u8(source, 2))
+
+    def fours(places, target, pixels):  # type: ignore[no-untyped-def]
+        for k in range(pixels):
+            _put_u32(target, k, _get_u32(_get_i64(places, k), 0))
+
+    return {1: bytes_, 2: pairs, 3: threes, 4: fours}[size]
 
 
 def weave_row(a, b, c, target, pixels):  # type: ignore[no-untyped-def]

@@ -178,7 +178,9 @@ def _overlay(
     lengths[:, axes] = extents
     region = build.window("multi_paste", x, axes, first, lengths, x.batch)
     everywhere = tuple(range(x.rank))
-    return build.window("multi_paste", region, axes, moved, size, x.batch, below, everywhere)
+    return build.window(
+        "multi_paste", region, axes, moved, size, x.batch, below, everywhere, fill_fits=True
+    )
 
 
 def _layout(inputs: tuple[Node, ...]) -> str:
