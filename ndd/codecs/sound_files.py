@@ -44,7 +44,7 @@ def soundfile_module() -> Any:
     return soundfile
 
 
-class _Memory(io.BytesIO):
+class _SeekableBytes(io.BytesIO):
     """A file in memory that never raises: an error in a callback would be printed, not raised."""
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
@@ -58,7 +58,7 @@ def _opened(data: Array) -> Any:
     """An open file."""
     soundfile = soundfile_module()
     try:
-        return soundfile.SoundFile(_Memory(data.tobytes()))
+        return soundfile.SoundFile(_SeekableBytes(data.tobytes()))
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
         reason = str(getattr(error, "error_string", error)).strip()
         raise ValueError(f"{data.size} bytes are not a sound file: {reason}") from None
