@@ -44,11 +44,21 @@ def soundfile_module() -> Any:
     return soundfile
 
 
+class _SeekableBytes(io.BytesIO):
+    """A file in memory that never raises: an error in a callback would be printed, not raised."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        try:
+            return super().seek(offset, whence)
+        except ValueError:  # damaged headers ask for places before the beginning
+            return self.tell()
+
+
 def _opened(data: Array) -> Any:
     """An open file."""
     soundfile = soundfile_module()
     try:
-        return soundfile.SoundFile(io.BytesIO(data.tobytes()))
+        return soundfile.SoundFile(_SeekableBytes(data.tobytes()))
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
         reason = str(getattr(error, "error_string", error)).strip()
         raise ValueError(f"{data.size} bytes are not a sound file: {reason}") from None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+
 import numpy as np
 import pytest
+import soundfile
 
 import ndd
 from tests.faults.ogg_pages import checksum, with_checksums
@@ -59,3 +63,16 @@ def test_checksums_of_pages() -> None:
     spoilt = data[: at + 22] + b"abcd" + data[at + 26 :]
     assert with_checksums(spoilt) == data
     assert with_checksums(data[:30]) == data[:30]
+
+
+def test_damaged_files_print_nothing(capfd) -> None:
+    """libsndfile seeks to places before the beginning of damaged AIFF files."""
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(100), 16000, format="AIFF")
+    good = np.frombuffer(file.getvalue(), np.uint8)
+    for place in range(12, 54):
+        data = good.copy()
+        data[place] ^= 0xFF
+        with contextlib.suppress(ValueError):
+            np.asarray(ndd.decoders.audio(ndd.tensor(data))[0])
+    assert "Exception" not in capfd.readouterr().err

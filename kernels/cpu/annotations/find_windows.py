@@ -66,7 +66,7 @@ def _find_window(job, row, sample):  # type: ignore[no-untyped-def]
     """Try windows until one is good enough; otherwise take the best one."""
     options, attempts = _get_i64(job, at.OPTIONS), _get_i64(job, at.ATTEMPTS)
     numbers, count = _get_i64(job, at.NUMBERS), _get_i64(row, at.COUNT)
-    best, tried, round_ = -1.0, 0, 0
+    best, tried, round_, hard = -1.0, 0, 0, np.int64(0)
     best_x, best_y, best_z = _f32(0), _f32(0), _f32(0)
     best_w, best_h, best_d = _f32(1), _f32(1), _f32(1)
     outcome, is_whole = at.NOTHING, False
@@ -83,7 +83,7 @@ def _find_window(job, row, sample):  # type: ignore[no-untyped-def]
             is_shaped, x, y, z, w, h, d = _window(job, row, k, sample)
             if not is_shaped:
                 continue
-            value = _measure(job, row, threshold, best, x, y, z, w, h, d)
+            value, hard = _measure(job, row, threshold, best, hard, x, y, z, w, h, d)
             is_good = value >= threshold
             if is_good or value > best:
                 best, outcome = value, at.BEST
@@ -252,26 +252,29 @@ def _volume(corners, k):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _measure(job, row, threshold, best, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
+def _measure(job, row, threshold, best, first, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
     """How well a window fits the boxes: the least or largest IoU, or share of a box.
 
-    Stops early if the window is neither good enough nor better than the best one so far.
+    Stops early if the window is neither good enough nor better than the best one so far, and tells
+    which box stopped it: that box will most likely stop the next window, so it comes first then.
     """
     corners, count = _corners(job, row), _get_i64(row, at.COUNT)
     is_overlap, needs_all = _get_i64(job, at.IS_OVERLAP) != 0, _get_i64(job, at.NEEDS_ALL) != 0
     window = _f64(w) * _f64(h) * _f64(d)
     value = 1.0 if needs_all else 0.0
-    for k in range(count):
+    k = first
+    for _ in range(count):
         common, own = _common(corners, k, x, y, z, w, h, d), _volume(corners, k)
         whole = own if is_overlap else own + window - common
         share = common / whole if whole > 0.0 else 0.0
         if needs_all:
             value = min(value, share)
             if value < threshold and value <= max(best, 0.0):
-                return value
+                return value, k
         else:
             value = max(value, share)
-    return value
+        k = k + 1 if k + 1 < count else np.int64(0)
+    return value, first
 
 
 @inner
