@@ -322,8 +322,8 @@ def shared_names(body: list[ast.stmt]) -> set[str]:
         for node in inner:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 found |= {(a.asname or a.name).split(".")[0] for a in node.names}
-            if not isinstance(node, (ast.Assign, ast.AnnAssign)):
-                continue
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+                continue  # an annotation alone makes no container: it declares a field of instances
             made_by = ast.unparse(node.value.func) if isinstance(node.value, ast.Call) else ""
             if made_by.rpartition(".")[2] not in {"Memo", "field", *WEAK}:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
