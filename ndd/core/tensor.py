@@ -80,7 +80,7 @@ class Tensor(Handle):
             )
         if self.dtype.is_enum:
             return dt.member(self.dtype, int(self.cpu()._host_array().reshape(-1)[0]))
-        return np.asarray(self.cpu()).reshape(-1)[0].item()
+        return self.cpu()._read_only().reshape(-1)[0].item()
 
     def _host_array(self) -> np.ndarray[Any, Any]:
         """The value as a NumPy array over the same memory (for bfloat16, its bits).
@@ -95,6 +95,14 @@ class Tensor(Handle):
             )
         assert node.storage is not None
         return as_array(node.storage, node, 0)
+
+    def _read_only(self) -> np.ndarray[Any, Any]:
+        """The value for those who only look at it: later calls still wait, and fuse."""
+        array = self._host_array()
+        if self.dtype is dt.bfloat16:
+            array = convert.bfloat16_values(array)
+        array.flags.writeable = False
+        return array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self._host_array()
@@ -196,7 +204,7 @@ def describe(handle: Handle, shape: str) -> str:
     if node.dtype.is_enum:
         shown = names(as_array(node.storage, node, 0), node.dtype)
         return f"{kind}(\n{np.array2string(shown, formatter={'all': str})},\n{meta})"
-    text = np.array2string(np.asarray(handle), threshold=20, edgeitems=3)
+    text = np.array2string(handle._read_only(), threshold=20, edgeitems=3)
     return f"{kind}(\n{text},\n{meta})"
 
 

@@ -94,10 +94,10 @@ def _samples(images: Any) -> tuple[list[Array], str | None]:
         images = Batch(images) if isinstance(images, (list, tuple)) else Tensor(images)
     host = images.cpu()
     if isinstance(host, Batch):
-        return [np.asarray(t) for t in host.tensors], host.layout
+        return [t._read_only() for t in host.tensors], host.layout
     if host.layout and host.layout[0] == "N":
-        return list(np.asarray(host)), host.layout[1:] or None
-    return [np.asarray(host)], host.layout
+        return list(host._read_only()), host.layout[1:] or None
+    return [host._read_only()], host.layout
 
 
 def _frames(

@@ -49,6 +49,25 @@ def test_calls_made_before_a_write_do_not_see_it(mode: str, clear: Callable[[Any
     np.testing.assert_array_equal(np.asarray(of_batch.tensors[1]), START[1])
 
 
+LOOKS: dict[str, Callable[[Any], object]] = {
+    "repr": repr,
+    "item": lambda x: x[0, 0, 0].item(),
+    "bool": lambda x: bool(x[0, 0, 0]),
+    "notebook": lambda x: x._repr_html_(),
+    "show": ndd.show,
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
+def test_later_calls_on_a_value_that_was_only_looked_at_wait(look: Callable[[Any], object]) -> None:
+    with ndd.EvalMode.deferred:
+        x = ndd.tensor(np.full((4, 3, 3), 7, np.uint8), layout="HWC").evaluate()
+        look(x)
+        assert "pending" in repr(x + 1)
+        np.asarray(x)
+        assert "pending" not in repr(x + 1)
+
+
 def test_calls_made_after_a_write_see_it(mode: str) -> None:
     x = ndd.tensor(START)
     t = x.torch()
