@@ -8,8 +8,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..core.batch import Batch
 from ..core.handle import Handle, executor_of, lock_of
 from ..core.tensor import Tensor
