@@ -198,7 +198,7 @@ def describe(handle: Handle, shape: str) -> str:
     node = handle._node
     kind = type(handle).__name__
     meta = f"dtype={node.dtype}, device={str(handle.device)!r}, layout={node.layout!r}, {shape}"
-    if node.storage is None or node.device is not None or isinstance(handle, Tensor) is False:
+    if node.storage is None or node.device is not None or not isinstance(handle, Tensor):
         state = "" if node.storage is not None else ", pending"
         return f"{kind}({meta}{state})"
     if node.dtype.is_enum:
