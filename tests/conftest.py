@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -91,6 +92,14 @@ def intact_memory() -> Iterator[None]:
     found = _overrun.copy()
     _overrun.clear()
     assert not found, found[0]
+
+
+@pytest.fixture(autouse=True)
+def empty_ledger() -> None:
+    """Forget the samples that earlier tests could not decode."""
+    decoders = sys.modules.get("ndd.decoders")
+    if decoders is not None:
+        decoders.errors.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)
