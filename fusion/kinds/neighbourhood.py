@@ -12,7 +12,7 @@ from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.expr import Expr
-from ...kernels.ir.windows import BORDERS, LINES, WindowSum
+from ...kernels.ir.windows import BORDERS, LINES, MAX_TILED_TAPS, TiledSum, WindowSum
 from ..graph.node import Node
 from ..graph.shapes import Array, Number, Shapes
 from .base import DEAR, Kind, Reads, Terms, Work, make
@@ -109,6 +109,7 @@ class Neighbourhood(Windowed):
     parts: int  # separable sums that are added up; 0: one window spans all axes
     is_scaled: bool
     is_symmetric: bool = False  # whether weights are the same from both ends of every window
+    is_tiled: bool = False  # whether a GPU sums along both axes in one kernel
 
     takes_rows = True
 
@@ -127,6 +128,10 @@ class Neighbourhood(Windowed):
         weights = node.inputs[1].shapes.volumes
         last = count[:, 0].prod(axis=-1) if not self.parts else (start + count).max(axis=(1, 2))
         assert (last <= weights).all(), f"{node}: weights"
+        if self.is_tiled:
+            is_separable = self.parts == 1 and not self.is_scaled and self.border != "constant"
+            assert is_separable and len(self.axes) == 2, f"{node}: not for tiles"
+            assert (count <= MAX_TILED_TAPS).all(), f"{node}: windows larger than a tile"
 
     # -- in a kernel ---------------------------------------------------------------------------
 
@@ -135,7 +140,9 @@ class Neighbourhood(Windowed):
         own, count, which = lowering.in_core(position, terms, self.axes)
         tap = yield source, own, None
         where = tuple(terms[a] for a in self.axes)
-        core = WindowSum(
+        if self.is_tiled:
+            lowering.keep_neighbours(position, where)
+        core = (TiledSum if self.is_tiled else WindowSum)(
             ex.cast(tap, dt.float32), tuple(axis for axis, _, _ in where), count, self.border,
             lowering.slot(weights, NUMBERS, None),
             lowering.slot(fill[0], NUMBERS, None) if fill else None,
@@ -174,6 +181,7 @@ def _within(values: Number, highest: Array) -> Array:
 def neighbourhood(
     op: str, x: Node, axes: Sequence[int], shapes: Shapes, border: str, weights: Node,
     windows: Windows, parts: int = 1, fill: Node | None = None, is_symmetric: bool = False,
+    is_tiled: bool = False,
 ) -> Node:  # fmt: skip
     """Sum `x` over windows along `axes`, as float32."""
     widest = int(windows.count.max(initial=0))
@@ -182,6 +190,6 @@ def neighbourhood(
             f"the window is too large: {widest} elements, and at most {MAX_WINDOW} are possible"
         )
     is_scaled = windows.scale is not None
-    kind = Neighbourhood(x.rank, tuple(axes), border, parts, is_scaled, is_symmetric)
+    kind = Neighbourhood(x.rank, tuple(axes), border, parts, is_scaled, is_symmetric, is_tiled)
     inputs = [x, weights] if fill is None else [x, weights, fill]
     return make(op, kind, inputs, shapes, x.layout, x.batch, windows)

@@ -21,9 +21,7 @@ def lower_groups(draft: Draft) -> None:
             for p in sorted(draft.keep):
                 _lower_one(draft, p)
         except CoreConflictError as conflict:
-            draft.keep[conflict.position] = (
-                "a kernel computes one resample, filter or reduction, at one place"
-            )
+            draft.keep[conflict.position] = conflict.reason
         else:
             return
 

@@ -17,7 +17,7 @@ from ...kernels.ir.core import CORE_AXES, Core
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.spec import Access, Index, KernelSpec
 from ..graph.node import Node, static_channels
-from ..kinds.base import Request, Term, Terms, Work
+from ..kinds.base import Request, Step, Term, Terms, Work
 
 
 class WindowRecipe(NamedTuple):
@@ -55,11 +55,16 @@ MAX_UNROLLED_FETCHES = 4
 
 
 class CoreConflictError(Exception):
-    """A kernel would need its core at two places, so node `position` must be stored."""
+    """A kernel cannot compute node `position`, which needs its core, so it must be stored."""
 
-    def __init__(self, position: int) -> None:
+    def __init__(
+        self,
+        position: int,
+        reason: str = "a kernel computes one resample, filter or reduction, at one place",
+    ) -> None:
         super().__init__(position)
         self.position = position
+        self.reason = reason
 
 
 class Lowering:
@@ -262,6 +267,19 @@ class Lowering:
             raise CoreConflictError(position)
         self._cores[inside] = found
         return Expr("core", self.nodes[position].dtype, (), which)
+
+    def keep_neighbours(self, position: int, where: Terms) -> None:
+        """Store node `position` if neighbours of the kernel's result are not its neighbours along
+        these dimensions: a kernel that computes tiles may flip them or cut parts out of them."""
+
+        def is_near(step: Step) -> bool:
+            what, view, dimension = step
+            kind = self.nodes[view].definition.kind
+            return what == "view" and (kind.is_unit(dimension) or kind.is_onto)
+
+        axes = {axis for axis, _, path in where if axis is not None and all(map(is_near, path))}
+        if len(axes) < len(where):
+            raise CoreConflictError(position, "a kernel computes whole tiles of it")
 
     def _is_inside(self, terms: Terms) -> bool:
         """Whether a core is requested at positions that another core computes."""

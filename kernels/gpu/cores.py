@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 # the same stream. Returns the numbers of `prepared_columns` for each row, and the memory to keep.
 Preparation = Callable[[Array, "GpuRuntime"], tuple[Array, Any]]
 
+NUM_WARPS = 4  # of one program
+
 
 class GpuCore(ABC):
     """Writes the lines of one core, for one `Writer`. Every lane computes its own value."""
 
     # Points of one program. None: as many as in a kernel without a core.
     block: ClassVar[int | None] = None
+    num_warps: ClassVar[int] = NUM_WARPS
     has_fixed_block: ClassVar[bool] = False  # the source relies on `block`, also if simulated
     # Whether it reads legal addresses for every position of the output. Threads beyond the end then
     # repeat the last point, and loads need no mask.
@@ -62,6 +65,16 @@ class GpuCore(ABC):
     def preparation(cls, spec: KernelSpec) -> Preparation:
         """What computes `prepared_columns` before each launch."""
         raise NotImplementedError(f"{cls.__name__} prepares nothing")
+
+    @classmethod
+    def points(cls, spec: KernelSpec, table: Array) -> Array:
+        """How many points each row has: as many as its result, or those of whole tiles."""
+        points: Array = table[:, [spec.columns["n", a] for a in spec.loop_axes]].prod(axis=1)
+        return points
+
+    def positions(self) -> Iterable[str]:
+        """Lines that compute the position of each lane, if that is not its place in a row."""
+        return ()
 
     def element(
         self, positions: list[str], lane: str = "0", prefix: str = "v"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..ir.spec import KernelSpec
 from . import render as gpu
-from .kernel import NUM_WARPS, GpuKernel, Variant, block_of
+from .kernel import GpuKernel, Variant, block_of
 from .triton_cache import import_triton
 
 ARCHS = (80, 90, 120)
@@ -58,6 +58,7 @@ class CubinReport:
     name: str
     arch: int
     variant: Variant
+    num_warps: int  # of a program
     registers: int
     local_bytes: int  # spills and stack, per thread
     shared_bytes: int
@@ -97,7 +98,6 @@ def compile_cubin(
     arch: int,
     variant: Variant | None = None,
     block: int | None = None,
-    num_warps: int = NUM_WARPS,
 ) -> CubinReport:
     """Compile a spec for `sm_<arch>`, or find it in Triton's cache, and read its resources."""
     import_triton()
@@ -109,7 +109,7 @@ def compile_cubin(
         )
     block = block or block_of(spec)
     kernel = GpuKernel(spec)
-    compiled = kernel.compile(variant, GPUTarget("cuda", arch, WARP_SIZE), block, num_warps)
+    compiled = kernel.compile(variant, GPUTarget("cuda", arch, WARP_SIZE), block)
     cubin: bytes = compiled.asm["cubin"]
     usage = _inspect("cuobjdump", "--dump-resource-usage", cubin)
     numbers = {key: int(value) for key, value in re.findall(r"([A-Z]+):(\d+)", usage)}
@@ -118,10 +118,11 @@ def compile_cubin(
         name=kernel.name,
         arch=arch,
         variant=variant,
+        num_warps=compiled.metadata.num_warps,
         registers=registers,
         local_bytes=numbers.get("LOCAL", 0) + numbers.get("STACK", 0),
         shared_bytes=shared,
-        occupancy=occupancy(registers, shared, num_warps, arch),
+        occupancy=occupancy(registers, shared, compiled.metadata.num_warps, arch),
         cubin=cubin,
     )
 

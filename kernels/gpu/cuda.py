@@ -16,7 +16,7 @@ from ..common import forks
 from ..common.memo import Memo
 from . import driver
 from .allocators import DeviceBlock, make_allocator
-from .kernel import NUM_WARPS, Array, GpuKernel, Launch, Variant, block_of
+from .kernel import Array, GpuKernel, Launch, Variant, block_of
 from .streams import Stream
 from .triton_cache import import_triton
 
@@ -144,7 +144,7 @@ def load(kernel: GpuKernel, variant: Variant, capability: int, block: int) -> Lo
         import_triton()
         from triton.backends.compiler import GPUTarget
 
-        compiled = kernel.compile(variant, GPUTarget("cuda", capability, 32), block, NUM_WARPS)
+        compiled = kernel.compile(variant, GPUTarget("cuda", capability, 32), block)
         with _loading:
             found = _loaded.get(key)
             if found is None:

@@ -16,6 +16,7 @@ from ..cpu.runtime import kernel_name
 from ..ir.expr import walk
 from ..ir.spec import KernelSpec
 from . import render, triton_cache
+from .cores import NUM_WARPS, GpuCore
 from .triton_cache import import_triton
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +31,6 @@ UNROLLED_BLOCK = 512
 # 128 points, 48 at 256 and 72 at 512 (modelled occupancy on sm_90: 1.0, .63, .44). Random numbers
 # need many registers too: normal noise on three channels takes 58 at 128 points and 100 at 512.
 COMPUTED_BLOCK = 128
-NUM_WARPS = 4
 # Samples of equal size share programs if each would fill less than this part of a program.
 PACKED_FILL = 0.5
 
@@ -67,6 +67,7 @@ class GpuKernel:
         self.source = render.render(spec, self.name)
         self.source_path = cache_dir() / "gpu" / f"{self.name}.py"
         core = None if spec.core is None else spec.core.gpu_renderer()
+        self._renderer = core or GpuCore
         # Computes what a launch needs besides its table.
         self.prepare = core.preparation(spec) if core and core.prepared_columns(spec) else None
         self._compiled: dict[tuple[Any, ...], Any] = {}
@@ -102,13 +103,13 @@ class GpuKernel:
         exec(compile(self.source, str(self.source_path), "exec"), namespace)
         return namespace[self.name]
 
-    def compile(self, variant: Variant, target: Any, block: int, num_warps: int) -> Any:
+    def compile(self, variant: Variant, target: Any, block: int) -> Any:
         """The compiled kernel of a variant: from memory, from Triton's disk cache, or made now."""
-        key = (variant, target.arch, block, num_warps)
+        key = (variant, target.arch, block)
         found = self._compiled.get(key)
         if found is not None:
             return found
-        how = self._made, key, variant, target, block, num_warps
+        how = self._made, key, variant, target, block
         if trace.active:
             return trace.during(trace.begin("compile", self.name), background.uninterrupted, *how)
         return background.uninterrupted(*how)
@@ -121,7 +122,7 @@ class GpuKernel:
                 found = self._compiled[key] = self._compile(*how)
             return found
 
-    def _compile(self, variant: Variant, target: Any, block: int, num_warps: int) -> Any:
+    def _compile(self, variant: Variant, target: Any, block: int) -> Any:
         global compile_count
         compile_count += 1
         triton = import_triton()
@@ -134,7 +135,8 @@ class GpuKernel:
         source = ASTSource(self.jit, signature, constants)
         # No fusion: contraction to fma would change the last bits of results. No flushing either:
         # by default, compiled `floor` and `ceil` turn denormals into zeros (cvt.rmi.ftz).
-        options = {"num_warps": num_warps, "enable_fp_fusion": False, "enable_reflect_ftz": False}
+        options = {"num_warps": warps_of(self.spec), "enable_fp_fusion": False}
+        options["enable_reflect_ftz"] = False
         if self.spec.core is not None:
             options |= self.spec.core.gpu_renderer().options(self.spec)
         name = f"{self.name}.{digest(repr((variant, target, block, options)))}"
@@ -145,7 +147,7 @@ class GpuKernel:
     def plan(self, table: Array, block: int) -> Launch | None:
         """How to launch over the rows of a table; None if there is nothing to do."""
         count = len(table)
-        sizes = table[:, self._size_columns].prod(axis=1)
+        sizes = self.points(table)
         largest = int(sizes.max(initial=0))
         if largest == 0:
             return None
@@ -167,9 +169,9 @@ class GpuKernel:
         aligned = grid != "packed" and self._is_aligned(table)
         return Launch(Variant(grid, wide, aligned), block, programs, largest, tiles_per_row, tiles)
 
-    @cached_property
-    def _size_columns(self) -> list[int]:
-        return [self.spec.columns["n", a] for a in self.spec.loop_axes]
+    def points(self, table: Array) -> Array:
+        """How many points each row of a table has."""
+        return self._renderer.points(self.spec, table)
 
     @cached_property
     def _aligned_columns(self) -> list[int] | None:
@@ -212,6 +214,11 @@ def block_of(spec: KernelSpec) -> int:
     if any(e.op in ("fetch", "call") for e in walk(spec.values)):
         return COMPUTED_BLOCK
     return FLAT_BLOCK if len(spec.static_points) == 1 else UNROLLED_BLOCK
+
+
+def warps_of(spec: KernelSpec) -> int:
+    """Warps of one program on a real GPU."""
+    return NUM_WARPS if spec.core is None else spec.core.gpu_renderer().num_warps
 
 
 def tile_map(sizes: Array, block: int) -> Array:

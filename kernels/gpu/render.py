@@ -175,6 +175,10 @@ class Writer:
 
     def _positions(self) -> Iterator[str]:
         """Compute the position along each loop axis from the position in the flattened domain."""
+        own = list(self.core.positions()) if self.core is not None else []
+        if own:
+            yield from own
+            return
         axes = self.spec.loop_axes
         size = " * ".join(f"n_{a}" for a in axes) or "n_points"
         yield 'if GRID != "packed":'

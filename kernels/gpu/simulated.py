@@ -35,7 +35,7 @@ class SimulatedGpu:
         if core is not None and core.gpu_renderer().has_fixed_block:
             return kernels.block_of(kernel.spec)
         # A smaller block saves a small batch from computing mostly masked lanes.
-        points = int(table[:, kernel._size_columns].prod(axis=1).sum())
+        points = int(kernel.points(table).sum())
         return min(SIMULATED_BLOCK, max(128, 1 << (max(points, 1) - 1).bit_length()))
 
     def launch(self, kernel: GpuKernel, plan: Launch, table: Array, alive: list[Any]) -> None:

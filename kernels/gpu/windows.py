@@ -71,8 +71,7 @@ class WindowTaps(GpuCore):
 
     def _start(self, name: str) -> Iterator[str]:
         for lane in self.lanes:
-            # Start at -0.0, because adding it leaves every number as it is, even -0.0.
-            yield f"{name}_{lane} = tl.full((BLOCK,), -0.0, tl.float32)"
+            yield start_of(f"{name}_{lane}", "(BLOCK,)")
 
     def _sum(self, p: int, k: int) -> Iterator[str]:
         """The loop over the taps along dimension k, which contains the loops along later ones."""
@@ -159,6 +158,11 @@ class WindowTaps(GpuCore):
         return place_of(k, self.core.border, f"win_anchor_{p}_{k}", tap or f"tap_{k}", near)
 
 
+def start_of(name: str, shape: str) -> str:
+    """A sum starts at -0.0, because adding it leaves every number as it is, even -0.0."""
+    return f"{name} = tl.full({shape}, -0.0, tl.float32)"
+
+
 def positions_of(axes: Sequence[int | None], border: str) -> Iterator[str]:
     """Lines that compute where the windows are: `at_0`, `at_1`, …"""
     for k, axis in enumerate(axes):
@@ -175,6 +179,11 @@ def place_of(k: int, border: str, anchor: str, tap: str, near: str = "") -> Iter
     `near`: whether it lies at most one image beyond a border that reflects, if that is known.
     """
     yield f"p_{k} = at_{k} - {anchor} + {tap}"
+    yield from within_border(k, border, near)
+
+
+def within_border(k: int, border: str, near: str) -> Iterator[str]:
+    """Lines that move `p_k` into the image, by the rule of the border."""
     if border == "constant":
         yield f"inside_{k} = (p_{k} >= 0) & (p_{k} < win_in_{k})"
     if border in ("clamp", "constant"):

@@ -36,6 +36,13 @@ BORDERS = ("reflect_101", "reflect_1001", "clamp", "wrap", "constant")
 # The most lines of a result that a CPU kernel computes at once, from rows that it keeps.
 LINES = 4
 
+# The side of a tile, which is the number of threads of a warp: see kernels/gpu/tiles.py.
+TILE = 32
+# Longer windows leave too few results in a tile. An emulated sm_90 executes 13, 20, 35, 56, 68, 94
+# million instructions for an image of 224×224×3 in tiles, if windows have 3, 7, 11, 15, 17, 19
+# taps; 30, 43, 55, 68, 75, 81 in a kernel per axis, which also moves three times as many bytes.
+MAX_TILED_TAPS = 17
+
 # Operations that find the element of a tap: `_place` in gpu/windows.py.
 TAP_OPERATIONS = 6
 
@@ -93,3 +100,19 @@ class WindowSum(Core):
         from ..gpu.windows import WindowTaps
 
         return WindowTaps
+
+
+@dataclass(frozen=True)
+class TiledSum(WindowSum):
+    """A separable sum along two dimensions, of which a GPU computes one tile after the other."""
+
+    def operations(self, spec: KernelSpec, table: Array) -> Array:
+        counts = table[:, [spec.columns["win_count", 0, k] for k in (0, 1)]]
+        each = self.lanes * (cost(self.value) + 2 * counts.sum(axis=1))
+        wanted = (TILE + 1 - counts).prod(axis=1)  # of the cells of a tile
+        return each * TILE * TILE // wanted
+
+    def gpu_renderer(self) -> type[GpuCore]:
+        from ..gpu.tiles import TileSums
+
+        return TileSums

@@ -20,7 +20,7 @@ from ..fusion.run.executor import fusion_enabled
 from ..fusion.run.regions import regions_of
 from ..fusion.run.watch import lines_of
 from ..kernels.gpu import cubin
-from ..kernels.gpu.kernel import NUM_WARPS, GpuKernel, Launch, block_of
+from ..kernels.gpu.kernel import GpuKernel, Launch, block_of
 from ..kernels.ir.expr import cost
 from ..kernels.ir.spec import KernelSpec
 from .explain import counted
@@ -118,7 +118,7 @@ class KernelFigures:
             f"    called at {', '.join(self.lines) or 'an unknown line'}",
             f"    source {self.source}",
             f"    grid {launch.variant.grid}: {launch.programs} programs of {launch.block} points, "
-            f"{NUM_WARPS} warps each",
+            f"{code.num_warps} warps each",
             f"    registers {code.registers}, spills {code.local_bytes} bytes, shared memory "
             f"{code.shared_bytes} bytes, occupancy {code.occupancy:.2f}",
             f"    SASS {code.instructions} instructions: {mix}",

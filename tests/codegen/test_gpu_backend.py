@@ -722,7 +722,7 @@ def test_compiled_arithmetic_is_ieee(monkeypatch, tmp_path):
         values += [x * y + x, x - x * y, x / y, ex.sqrt(x)]
     spec = flat_spec("ieee", [dt.float32] * 2 + [dt.float64] * 2, values)
     kernel = gpu_kernel.GpuKernel(spec)
-    compiled = kernel.compile(Variant("ragged", False, False), GPUTarget("cuda", 90, 32), 128, 4)
+    compiled = kernel.compile(Variant("ragged", False, False), GPUTarget("cuda", 90, 32), 128)
     ptx, sass = compiled.asm["ptx"], compiled.asm["sass"]
     found = set(re.findall(r"\b((?:div|sqrt|fma|add|mul|sub)[.\w]*f(?:32|64))\b", ptx))
     assert found >= {"div.rn.f32", "sqrt.rn.f32", "div.rn.f64", "sqrt.rn.f64"}

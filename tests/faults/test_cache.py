@@ -326,8 +326,8 @@ TRITON = """
         warnings.simplefilter("always")
         made = kernel.GpuKernel(_gather(dt.uint8, 2))
         variant = kernel.Variant("ragged", False, False)
-        for warps in (4, 8):
-            made.compile(variant, GPUTarget("cuda", 80, 32), 128, warps)
+        for block in (128, 256):
+            made.compile(variant, GPUTarget("cuda", 80, 32), block)
     print(hits.count(False), triton_cache._own is not None, len(told))
 """
 

@@ -72,7 +72,7 @@ def test_compiling_for_a_gpu_is_not_cut_in_two(tmp_path: Path) -> None:
                     from triton.backends.compiler import GPUTarget
                     made = kernel.get_kernel(_gather(dt.uint8, rank))
                     variant = kernel.Variant("ragged", False, False)
-                    found = made.compile(variant, GPUTarget("cuda", 80, 32), 128, 4)
+                    found = made.compile(variant, GPUTarget("cuda", 80, 32), 128)
                     sizes.append(len(found.asm["cubin"]))
                 except KeyboardInterrupt:
                     interrupts += 1

@@ -17,6 +17,7 @@ from ndd.kernels.ir.tap_table import TAP_TABLE
 Program = Callable[[Any], Any]
 _rng = np.random.default_rng(7)
 IMAGES = [_rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in ((5, 7), (4, 9), (1, 1))]
+TALL = [_rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in ((40, 7), (1, 70), (2, 3))]
 FLOATS = [_rng.normal(0, 2, (h, w)).astype(np.float32) for h, w in ((3, 5), (2, 8), (1, 1))]
 POINTS = [_rng.normal(0, 1, (n, 2)).astype(np.float32) for n in (3, 5, 1)]
 WORDS = [_rng.integers(-1000, 1000, (n, 4)).astype(np.int32) for n in (3, 5, 1)]
@@ -85,6 +86,11 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "gaussian_blur": images(lambda x: ndd.gaussian_blur(x, sigma=_sigmas())),
     "gaussian_blur volume": (VOLUMES, "DHWC", lambda x: ndd.gaussian_blur(x, sigma=[0.5, 1.0, 2.0])),
     "gaussian_blur plane": floats(lambda x: ndd.gaussian_blur(x, window_size=[3, 5])),
+    "gaussian_blur tiles": (TALL, "HWC", lambda x: ndd.gaussian_blur(
+        x, sigma=ndd.batch([np.float32(v) for v in (0.5, 1.0, 2.6)]))),
+    "tiles in a chain": (TALL, "HWC", lambda x: ndd.crop_mirror_normalize(
+        ndd.color_twist(ndd.gaussian_blur(x, sigma=1.0), hue=_per_sample()),
+        mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
     "blur in a chain": images(lambda x: ndd.crop_mirror_normalize(
         ndd.gaussian_blur(ndd.brightness(x, brightness=1.5), sigma=_sigmas()),
         mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),

@@ -69,7 +69,7 @@ def test_a_cpu_value_is_reported_as_on_a_gpu() -> None:
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(spec: Any, arch: int, variant: Variant) -> cubin.CubinReport:
-        report = cubin.CubinReport("k", arch, variant, 32, 0, 0, 1.0, b"")
+        report = cubin.CubinReport("k", arch, variant, 4, 32, 0, 0, 1.0, b"")
         report.__dict__["mnemonics"] = ["FADD", "LDG.U8"]  # as if it had been disassembled
         return report
 

@@ -10,6 +10,7 @@ from ...fusion.graph.shapes import Array
 from ...fusion.kinds.neighbourhood import MAX_WINDOW, Windows
 from ...kernels.common.memo import memoized
 from ...kernels.ir.dtypes import DType
+from ...kernels.ir.windows import MAX_TILED_TAPS
 from ..resample.sampling import rows_node
 from .window_arguments import DTYPE_DOC, converted, per_axis, refuse, result_type, spatial_axes
 
@@ -44,18 +45,18 @@ def gaussian_blur(
     table = rows_node(weights, x)
     # Faster, but float32 results would differ from upstream's in the last bits.
     is_symmetric = not x.dtype.is_float
-    # A thread of a GPU sums its own taps, so there one kernel per axis has 7 + 7 taps instead of
-    # 7 * 7 (docs/gpu.md). Sums are float32 either way, so the bits are the same.
-    passes = (
-        [[k] for k in reversed(range(len(axes)))]
-        if x.device is not None
-        else [list(range(len(axes)))]
-    )
+    # Short windows of an image are summed in the tiles of one GPU kernel. For others there is one
+    # kernel per axis, with n + n taps and not n * n, because threads sum their own (docs/gpu.md).
+    # Sums are float32 in any case, so the bits are the same.
+    on_gpu, together = x.device is not None, list(range(len(axes)))
+    is_tiled = on_gpu and len(axes) == 2 and int(windows.count.max(initial=0)) <= MAX_TILED_TAPS
+    passes = [[k] for k in reversed(together)] if on_gpu and not is_tiled else [together]
     y = x
     for chosen in passes:
         y = build.neighbourhood(
             "gaussian_blur", y, [axes[k] for k in chosen], x.shapes, "reflect_101", table,
             Windows(*(a[:, :, chosen] for a in windows[:3])), is_symmetric=is_symmetric,
+            is_tiled=is_tiled,
         )  # fmt: skip
     return converted("gaussian_blur", y, dtype)
 
