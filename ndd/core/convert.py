@@ -11,7 +11,7 @@ import numpy as np
 from ..fusion.graph.node import Node, source
 from ..fusion.graph.shapes import Array, Shapes
 from ..fusion.graph.storage import Held, Storage, allocate, array_at, as_array
-from ..kernels.common.memo import memoized
+from ..kernels.common.memo import Memo, memoized
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
 
@@ -288,15 +288,18 @@ def dense_array(node: Node) -> Array | None:
 # -- arguments -----------------------------------------------------------------------------------
 
 
+_scalars: Memo[tuple[Any, ...], Node] = Memo("numbers as nodes", 8192)
+
+
 def const_scalar(value: float | int | bool, dtype: DType) -> Node:
     """A number as a node; one object per value, so that plans can compare it by identity."""
-    # -0.0 equals 0.0, so it needs its own cache key.
-    return _cached_scalar(value, dtype, not value and str(value)[0] == "-")
-
-
-@memoized(8192, typed=False)  # `dtype` decides how the value is stored
-def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
-    return const_array(_fit(value, dtype), dtype)
+    # -0.0 equals 0.0, so it needs its own cache key. Equal numbers of other types do not: `dtype`
+    # decides how the value is stored.
+    key = value, dtype.name, not value and str(value)[0] == "-"
+    found = _scalars.get(key)
+    if found is None:
+        found = _scalars.setdefault(key, const_array(_fit(value, dtype), dtype))
+    return found
 
 
 def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:
