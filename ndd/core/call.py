@@ -405,7 +405,7 @@ def _argument_node(p: Param, value: Any) -> Node:
 
 
 def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
-    """A host array [samples or 1] or [samples or 1, k], and its node unless it is a plain number."""
+    """A host array [samples or 1] or [samples or 1, k], and its node if it is no plain number."""
     if value is None:
         if p.default is REQUIRED:
             raise TypeError(f"argument `{p.name}` is required")
