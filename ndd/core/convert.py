@@ -233,11 +233,16 @@ def wrap_arrays(
 def rows_node(rows: Array, dtype: DType, batch: bool) -> Node:
     """One row per sample, over the memory of `rows`."""
     rows = np.ascontiguousarray(rows, dtype.np)
-    count, width = rows.shape
-    base = rows.__array_interface__["data"][0]
-    addresses = base + np.arange(count, dtype=np.int64) * (width * dtype.bytes)
-    shapes = Shapes(np.full((count, 1), width, np.int64))
-    return source(Storage(addresses, Held([rows]), None, True), shapes, dtype, None, batch)
+    base, step = rows.__array_interface__["data"][0], max(rows.shape[1] * dtype.bytes, 1)
+    addresses = np.arange(base, base + len(rows) * step, step, np.int64)
+    storage = Storage(addresses, Held([rows]), None, True)
+    return source(storage, _lists(*rows.shape), dtype, None, batch)
+
+
+@memoized(256)
+def _lists(count: int, length: int) -> Shapes:
+    """Shapes of `count` lists of numbers."""
+    return Shapes(np.full((count, 1), length, np.int64))
 
 
 def batch_node(rows: Array, dtype: DType) -> Node:
