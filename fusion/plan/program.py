@@ -179,13 +179,16 @@ def one_call(node: Node) -> Call | None:
     """The cache key of a single call on values in memory; None if the node is not such a call or
     runs on a GPU."""
     result = node.result
-    if node.device is not None or result.promise is not None or result.definition is None:
+    definition = result.definition
+    if node.device is not None or result.promise is not None or definition is None:
         return None
     tokens = [token(node)]
-    for i in result.definition.inputs:
-        if i.result.storage is None:
+    for i in definition.inputs:
+        source = i.result
+        if source.storage is None:
             return None
-        tokens.append(token(i))
+        known = source.token
+        tokens.append(known[1] if known is not None and known[0] else token(i))
     return tuple(tokens)
 
 

@@ -90,15 +90,15 @@ class Executor:
 
     def evaluate(self, node: Node) -> None:
         """Make sure that `node` has its value, or raise the error of its call."""
-        if node.storage is None:
+        result = node.result
+        if result.storage is None:
             if trace.active:
                 trace.during(trace.begin("stall", node.op), self._wait_for, node)
             else:
                 self._wait_for(node)
-        error = node.result.error
-        if error is not None:
+        if result.error is not None:
             # Drop the frames of earlier raises.
-            raise error.with_traceback(None)
+            raise result.error.with_traceback(None)
 
     def evaluate_argument(self, node: Node) -> None:
         """Like `evaluate`, for a value that a call needs as a number.
@@ -113,8 +113,9 @@ class Executor:
         self.evaluate(node)
 
     def _wait_for(self, node: Node) -> None:
+        result = node.result
         with self._running:
-            if node.storage is None and node.result.error is None:
+            if result.storage is None and result.error is None:
                 self._flush(node)
 
     def evaluate_all(self, nodes: list[Node], then: Callable[[], None]) -> None:
@@ -230,11 +231,11 @@ class Executor:
         if known is None or trace.active:
             return False
         step, order, report = known
-        sources = node.inputs
+        result = node.result
+        sources = node.definition.inputs
         values = [None if k < 0 else sources[k].result.storage for k in order]
         if not run_flat(step, node, values, self._tables):
             return False
-        result = node.result
         if report.nodes[step.root][3] is not node.shapes:
             report = report.of([node if k < 0 else sources[k] for k in order])
         result.report = report

@@ -104,15 +104,21 @@ def _build(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     The op caches what the stages find out about types and choices, so that similar calls are cheap:
     `_choices`, `_check_data` and `_pointwise` look there first.
     """
-    params = op.data * len(inputs) if op.variadic else op.data
-    nodes = [
-        input_of(value) if isinstance(value, Handle) else _input_node(p, value)
-        for p, value in zip(params, inputs, strict=True)
-    ]
-    ordinal = _place(nodes, choices[-1])
-    for node in nodes:
+    nodes: list[Node] = []
+    is_on_host, has_enums = choices[-1] is None, False
+    for k, value in enumerate(inputs):
+        if isinstance(value, Handle):
+            node = input_of(value)
+        else:
+            node = _input_node(op.data[0 if op.variadic else k], value)
+        if node.device is not None:
+            is_on_host = False
         if node.dtype.is_enum:
-            return enumerations.checked(op, nodes, lambda n: _graph(op, n, choices, ordinal))
+            has_enums = True
+        nodes.append(node)
+    ordinal = None if is_on_host else _place(nodes, choices[-1])
+    if has_enums:
+        return enumerations.checked(op, nodes, lambda n: _graph(op, n, choices, ordinal))
     if op.kind == "pointwise":
         return _pointwise(op, nodes, choices, ordinal)
     return _graph(op, nodes, choices, ordinal)
@@ -125,16 +131,16 @@ def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | N
         if "F" in (x.layout or ""):
             return _by_frame(op, x, others, ordinal)
     arguments = _choices(op, others)
-    sized = nodes.copy()  # all nodes that may determine the batch size
+    computed: list[Node] = []
     for k, p in op.arg_slots:
         node = arguments[p.name] = _argument(p, others[k])
-        if node is not None:
-            sized.append(node)
+        if node is not None and node.op != "const":
+            computed.append(node)
     for k, p in op.geometry_slots:
-        arguments[p.name], per_sample = _geometry(p, others[k])
-        if per_sample is not None:
-            sized.append(per_sample)
-    count = _count_of(op, nodes, sized, others)
+        arguments[p.name], node = _geometry(p, others[k])
+        if node is not None:
+            computed.append(node)
+    count = _count_of(op, nodes, computed, others)
     if ordinal is not None and not op.mixed:
         nodes = [_on(n, ordinal) for n in nodes]
         arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
@@ -156,7 +162,7 @@ def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | N
 def _by_frame(op: OpDef, x: Node, others: Sequence[Any], ordinal: int | None) -> Node:
     """A call with arguments that differ from frame to frame."""
     given = [input_of(v) for v in others if isinstance(v, Handle)]
-    count = _batch_count([x, *given], others[-2])
+    count = _count_of(op, [x], given, others)
     if ordinal is not None:
         x = _on(x, ordinal)
     if count is not None:
@@ -165,14 +171,22 @@ def _by_frame(op: OpDef, x: Node, others: Sequence[Any], ordinal: int | None) ->
 
 
 def _count_of(
-    op: OpDef, nodes: Sequence[Node], sized: Sequence[Node], others: Sequence[Any]
+    op: OpDef, nodes: Sequence[Node], computed: Sequence[Node], others: Sequence[Any]
 ) -> int | None:
-    """The batch size of a call, or None for a single tensor; `sized` are inputs and arguments."""
-    try:
-        count = _batch_count(sized, others[-2])
-    except ValueError as error:
-        raise ValueError(f"{error}{_two_sizes(op, nodes, others)}") from None
-    if count is not None and count > 1 and Tensor in map(type, others):
+    """The batch size of a call, or None for a single tensor; `computed` are the arguments that are
+    not plain numbers."""
+    count: int | None = None
+    for node in (*nodes, *computed):
+        if node.batch and node.count != count:
+            if count is not None:
+                sizes = f"{count} != {node.count}{_two_sizes(op, nodes, others)}"
+                raise ValueError(f"Inconsistent batch size: {sizes}")
+            count = node.count
+    if count is None and others[-2] is not None:
+        count = int(others[-2])
+        if count < 0:
+            raise ValueError(f"`batch_size` must not be negative, got {others[-2]}")
+    if computed and count is not None and count > 1:
         _check_draws(op, others, count)
     return count
 
@@ -280,8 +294,6 @@ def resolve_layout(layouts: Sequence[str], node: Node) -> str:
 def _place(nodes: Sequence[Node], device: Any) -> int | None:
     """Ordinal of the GPU to run on, or None for the CPU."""
     on_gpu = {n.device for n in nodes if n.device is not None}
-    if not on_gpu and device is None:
-        return None
     if len(on_gpu) > 1:
         raise ValueError(f"the inputs are on different GPUs: {sorted(on_gpu)}")
     follow = next(iter(on_gpu), None)
@@ -323,22 +335,6 @@ def _const_on(node: Node, ordinal: int) -> Node:
     return found
 
 
-def _batch_count(nodes: Sequence[Node], batch_size: Any) -> int | None:
-    """Number of samples of the result, or None for a single tensor."""
-    count: int | None = None
-    for node in nodes:
-        if node.batch:
-            if count is None:
-                count = node.count
-            elif node.count != count:
-                raise ValueError(f"Inconsistent batch size: {count} != {node.count}")
-    if count is None and batch_size is not None:
-        count = int(batch_size)
-        if count < 0:
-            raise ValueError(f"`batch_size` must not be negative, got {batch_size}")
-    return count
-
-
 def repeat(node: Node, count: int) -> Node:
     """A single tensor as a batch of `count` equal samples."""
     if node.batch:
@@ -357,21 +353,6 @@ def _or_default(p: Param, value: Any) -> Any:
             raise TypeError(f"argument `{p.name}` is required")
         return p.default
     return value
-
-
-def _arguments(op: OpDef, others: Sequence[Any]) -> list[Node | None]:
-    """The numbers of a call for the kernel, as nodes."""
-    known = op.default_args.get
-    found: list[Node | None] = []
-    for k, p in op.arg_slots:
-        value = others[k]
-        node = known(k) if value is p.default else None
-        if node is None:
-            node = _argument(p, value)
-            if value is p.default:
-                op.default_args[k] = node
-        found.append(node)
-    return found
 
 
 def _argument(p: Param, value: Any) -> Node | None:
@@ -424,7 +405,7 @@ def _argument_node(p: Param, value: Any) -> Node:
 
 
 def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
-    """A host array [samples or 1] or [samples or 1, k], and its node if the argument is a batch."""
+    """A host array [samples or 1] or [samples or 1, k], and its node if it is no plain number."""
     if value is None:
         if p.default is REQUIRED:
             raise TypeError(f"argument `{p.name}` is required")
@@ -438,7 +419,7 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
         arrays = [
             _as_numbers(p.name, a, node.dtype, p.type) for a in convert.arrays_of(on_host(node))
         ]
-        return arrays, node if node.batch else None
+        return arrays, node
     if isinstance(value, (bool, int, float)):
         return _literal(p, (value,), p.vector), None
     if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
@@ -450,7 +431,7 @@ def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
     node = _argument_node(p, value)
     _check_enum_argument(p, node)
     numbers = host_numbers(p.name, node, p.type, p.vector, p.matrix, p.uneven)
-    return numbers, node if node.batch else None
+    return numbers, node
 
 
 def _check_enum_argument(p: Param, node: Node) -> None:
@@ -648,35 +629,68 @@ def _enum(p: Param, value: Any) -> Any:
 
 def _pointwise(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | None) -> Node:
     """The node of a pointwise op."""
-    args = _arguments(op, others)
-    given = [v for v in args if v is not None]
-    count = _count_of(op, nodes, [*nodes, *given], others)
+    args, given, computed = _numbers(op, others)
+    count = _count_of(op, nodes, computed, others)
     if ordinal is not None:
         nodes = [_on(n, ordinal) for n in nodes]
         args = [None if v is None else _on(v, ordinal) for v in args]
         given = [v for v in args if v is not None]
     x = nodes[0] = _check_data(op, nodes[0])
-    # With one number per argument, the kind depends on nothing but types and choices.
-    facts = [None if v is None else v.dtype.name if v.rank == 0 else "many" for v in args]
-    is_usual = len(nodes) == 1 and (count is None or x.count == count) and "many" not in facts
     kind = key = None
-    if is_usual and op.has_plain_choices:
-        key = (x.dtype.name, x.layout, x.rank, *[others[k] for k, _ in op.static_slots], *facts)
-        try:
-            kind = op.known_kinds.get(key)
-        except TypeError:  # an unhashable list: `_choices` raises the error
-            key = None
-    if kind is None:
-        choices = _choices(op, others)
-        statics = tuple([choices[p.name] for p in op.statics])
-        node = _pointwise_node(op, nodes, args, statics, count)
-        if key is not None:
-            op.known_kinds[key] = node.definition.kind
-        return node
-    definition = Definition(kind, (x, *given))
-    return Node(
-        op.name, definition, x.shapes, kind.expr.dtype, x.layout, count is not None, x.device
-    )
+    if len(nodes) == 1 and (count is None or x.count == count):
+        key = _kind_key(op, x, args, others)
+        kind = None if key is None else op.known_kinds.get(key)
+    if kind is not None:
+        is_batch = count is not None
+        definition = Definition(kind, (x, *given))
+        return Node(op.name, definition, x.shapes, kind.expr.dtype, x.layout, is_batch, x.device)
+    choices = _choices(op, others)
+    statics = tuple([choices[p.name] for p in op.statics])
+    node = _pointwise_node(op, nodes, args, statics, count)
+    if key is not None:
+        op.known_kinds[key] = node.definition.kind
+    return node
+
+
+def _numbers(
+    op: OpDef, others: Sequence[Any]
+) -> tuple[list[Node | None], list[Node], list[Node]]:
+    """The numbers of a call for the kernel, as nodes: all of them, without None, and those that are
+    not plain numbers."""
+    known = op.default_args.get
+    args: list[Node | None] = []
+    given: list[Node] = []
+    computed: list[Node] = []
+    for k, p in op.arg_slots:
+        value = others[k]
+        node = known(k) if value is p.default else None
+        if node is None:
+            node = _argument(p, value)
+            if value is p.default:
+                op.default_args[k] = node
+        args.append(node)
+        if node is not None:
+            given.append(node)
+            if node.op != "const":
+                computed.append(node)
+    return args, given, computed
+
+
+def _kind_key(
+    op: OpDef, x: Node, args: Sequence[Node | None], others: Sequence[Any]
+) -> tuple[Any, ...] | None:
+    """All that the kind of a call with one number per argument depends on; None for other calls."""
+    key: list[Any] = [x.dtype.name, x.layout, x.rank]
+    for v in args:
+        if v is not None and v.rank:
+            return None
+        key.append(None if v is None else v.dtype.name)
+    for k, p in op.static_slots:
+        value = others[k]
+        if value is not p.default and type(value) not in _PLAIN:
+            return None
+        key.append(value)
+    return tuple(key)
 
 
 def _pointwise_node(

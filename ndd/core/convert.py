@@ -11,7 +11,7 @@ import numpy as np
 from ..fusion.graph.node import Node, source
 from ..fusion.graph.shapes import Array, Shapes
 from ..fusion.graph.storage import Held, Storage, allocate, array_at, as_array
-from ..kernels.common.memo import memoized
+from ..kernels.common.memo import Memo, memoized
 from ..kernels.ir import dtypes as dt
 from ..kernels.ir.dtypes import DType
 
@@ -233,11 +233,16 @@ def wrap_arrays(
 def rows_node(rows: Array, dtype: DType, batch: bool) -> Node:
     """One row per sample, over the memory of `rows`."""
     rows = np.ascontiguousarray(rows, dtype.np)
-    count, width = rows.shape
-    base = rows.__array_interface__["data"][0]
-    addresses = base + np.arange(count, dtype=np.int64) * (width * dtype.bytes)
-    shapes = Shapes(np.full((count, 1), width, np.int64))
-    return source(Storage(addresses, Held([rows]), None, True), shapes, dtype, None, batch)
+    base, step = rows.__array_interface__["data"][0], max(rows.shape[1] * dtype.bytes, 1)
+    addresses = np.arange(base, base + len(rows) * step, step, np.int64)
+    storage = Storage(addresses, Held([rows]), None, True)
+    return source(storage, _lists(*rows.shape), dtype, None, batch)
+
+
+@memoized(256)
+def _lists(count: int, length: int) -> Shapes:
+    """Shapes of `count` lists of numbers."""
+    return Shapes(np.full((count, 1), length, np.int64))
 
 
 def batch_node(rows: Array, dtype: DType) -> Node:
@@ -288,15 +293,18 @@ def dense_array(node: Node) -> Array | None:
 # -- arguments -----------------------------------------------------------------------------------
 
 
+_scalars: Memo[tuple[Any, ...], Node] = Memo("numbers as nodes", 8192)
+
+
 def const_scalar(value: float | int | bool, dtype: DType) -> Node:
     """A number as a node; one object per value, so that plans can compare it by identity."""
-    # -0.0 equals 0.0, so it needs its own cache key.
-    return _cached_scalar(value, dtype, not value and str(value)[0] == "-")
-
-
-@memoized(8192, typed=False)  # `dtype` decides how the value is stored
-def _cached_scalar(value: float | int | bool, dtype: DType, negative_zero: bool) -> Node:
-    return const_array(_fit(value, dtype), dtype)
+    # -0.0 equals 0.0, so it needs its own cache key. Equal numbers of other types do not: `dtype`
+    # decides how the value is stored.
+    key = value, dtype.name, not value and str(value)[0] == "-"
+    found = _scalars.get(key)
+    if found is None:
+        found = _scalars.setdefault(key, const_array(_fit(value, dtype), dtype))
+    return found
 
 
 def const_vector(values: tuple[float | int, ...], dtype: DType) -> Node:

@@ -130,14 +130,16 @@ def _wait_for_stream(node: Node, context: EvalContext) -> None:
 
 def evaluate_node(node: Node) -> None:
     """Compute the value of a node that has none yet; raise its error if that failed."""
-    note_read(node)
-    if node.storage is None:
+    result = node.result
+    if result.origin is not None:
+        note_read(node)
+    if result.storage is None:
         if node.count == 0:
-            node.result.deliver(nothing())
+            result.deliver(nothing())
             return
-        if node.result.error is not None:
-            raise node.result.error.with_traceback(None)
-        executor_of(node.result.context or current_context()).evaluate(node)
+        if result.error is not None:
+            raise result.error.with_traceback(None)
+        executor_of(result.context or current_context()).evaluate(node)
 
 
 def hand_out(node: Node) -> None:
@@ -219,8 +221,9 @@ class Handle(Operators):
     def _of(cls: type[Self], node: Node) -> Self:
         handle = object.__new__(cls)
         handle._node = node
-        reference = node.result.handle = weakref.ref(handle)
-        if node.result.storage is None:
+        result = node.result
+        reference = result.handle = weakref.ref(handle)
+        if result.storage is None:
             _waiting.handles.append(reference)
         return handle
 

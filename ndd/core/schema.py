@@ -161,9 +161,6 @@ class OpDef:
         )
         # Where its generator is among them; None if the op is not random.
         self.rng_at = next((k for k, p in enumerate(self.others) if p.type == "RNG"), None)
-        # Whether choices can be cache keys: 0.0 equals -0.0, and lists are not hashable.
-        plain = (int, bool, str, DType, dt.DALIImageType, dt.DALIInterpType)
-        self.has_plain_choices = all(p.type in plain for p in self.statics)
         # Choices that are left at their defaults; filled by the first call.
         self.usual_choices: dict[str, Any] = {}
         # Caches of the stages of a call (ndd/core/call.py).

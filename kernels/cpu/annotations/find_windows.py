@@ -142,7 +142,8 @@ def _window(job, row, attempt, sample):  # type: ignore[no-untyped-def]
     is_allowed = is_allowed and w > _f32(0) and h > _f32(0) and d > _f32(0)
     if is_allowed:
         other = _drawn(job, 2 * attempt + 1, sample)
-        x, y, z = _start(other[0], w), _start(other[1], h), _start(other[2], d)
+        # As upstream: the word that chose the order of the axes also places the window along x.
+        x, y, z = _start(one[3], w), _start(other[0], h), _start(other[1], d)
     return is_allowed, x, y, z, w, h, d
 
 
@@ -183,9 +184,7 @@ def _with_ratios(numbers, dims, order, a, b, c):  # type: ignore[no-untyped-def]
         _is_exact(numbers, dims, 1, 2)
     ):  # fmt: skip
         before = max(max(a, b), c) if is_3d else max(a, b)
-        first = order // 2
-        second = (first + 1 + order % 2) % 3
-        third = 3 - first - second
+        first, second, third = _shuffled(order)
         e, f, g = _of(first, a, b, c), _of(second, a, b, c), _of(third, a, b, c)
         if _is_exact(numbers, dims, first, second):
             f = _derived(numbers, first, second, e)
@@ -202,6 +201,17 @@ def _with_ratios(numbers, dims, order, a, b, c):  # type: ignore[no-untyped-def]
     if is_3d:
         is_allowed = is_allowed and _is_between(numbers, 1, a, c) and _is_between(numbers, 2, b, c)
     return is_allowed, a, b, c
+
+
+@inner
+def _shuffled(order):  # type: ignore[no-untyped-def]
+    """The axes in one of their orders, numbered as upstream's shuffle by swaps numbers them."""
+    first, second = (0, 1) if order >= 3 else (1, 0)
+    if order % 3 == 0:
+        return 2, second, first
+    if order % 3 == 1:
+        return first, 2, second
+    return first, second, 2
 
 
 @inner

@@ -12,7 +12,15 @@ from ...kernels.common.memo import memoized
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.windows import MAX_TILED_TAPS
 from ..resample.sampling import rows_node
-from .window_arguments import DTYPE_DOC, converted, per_axis, refuse, result_type, spatial_axes
+from .window_arguments import (
+    DTYPE_DOC,
+    check_per_axis,
+    converted,
+    per_axis,
+    refuse,
+    result_type,
+    spatial_axes,
+)
 
 _IMAGE = "image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout='HWC')\n"
 
@@ -39,9 +47,12 @@ def gaussian_blur(
     """
     x, axes = input, spatial_axes(input)
     dtype = result_type(x, dtype)
-    sigma = per_axis("sigma", sigma, len(axes)).astype(np.float32)
-    size = per_axis("window_size", window_size, len(axes)).astype(np.int64)
-    weights, windows = _windows(sigma.tobytes(), size.tobytes(), len(axes))
+    check_per_axis("sigma", sigma, len(axes))
+    check_per_axis("window_size", window_size, len(axes))
+    columns = max(sigma.shape[1], window_size.shape[1])
+    sigma = per_axis("sigma", sigma, columns).astype(np.float32, copy=False)
+    size = per_axis("window_size", window_size, columns).astype(np.int64, copy=False)
+    weights, windows = _windows(sigma.tobytes(), size.tobytes(), columns, len(axes))
     table = rows_node(weights, x)
     # Faster, but float32 results would differ from upstream's in the last bits.
     is_symmetric = not x.dtype.is_float
@@ -62,15 +73,20 @@ def gaussian_blur(
 
 
 @memoized(256)
-def _windows(sigma: bytes, size: bytes, axes: int) -> tuple[Array, Windows]:
-    """The weights and windows of all samples; the arguments are the bytes of two arrays."""
+def _windows(sigma: bytes, size: bytes, columns: int, axes: int) -> tuple[Array, Windows]:
+    """The weights and windows of all samples; the first arguments are the bytes of two arrays.
+
+    With one column, all axes have the same window and read the same weights.
+    """
     sigmas, sizes = _completed(
-        np.frombuffer(sigma, np.float32).reshape(-1, axes),
-        np.frombuffer(size, np.int64).reshape(-1, axes),
+        np.frombuffer(sigma, np.float32).reshape(-1, columns),
+        np.frombuffer(size, np.int64).reshape(-1, columns),
     )
     weights, starts = _gaussians(sigmas, sizes)
-    counts = sizes[:, None, :]
-    return weights, Windows(counts, counts // 2, np.broadcast_to(starts[:, None, :], counts.shape))
+    places = np.empty((3, len(sizes), 1, axes), np.int64)
+    for place, values in zip(places, (sizes, sizes // 2, starts), strict=True):
+        place[:, 0] = values
+    return weights, Windows(*places)
 
 
 def _completed(sigma: Array, size: Array) -> tuple[Array, Array]:
@@ -78,18 +94,24 @@ def _completed(sigma: Array, size: Array) -> tuple[Array, Array]:
 
     The arithmetic is float32, as upstream.
     """
-    count = max(len(sigma), len(size))
-    sigma, size = (np.broadcast_to(a, (count, a.shape[1])) for a in (sigma, size))
+    is_size = (size == 0) | ((size > 0) & (size % 2 == 1))
+    is_sigma = (sigma >= 0) & (6 * sigma <= MAX_WINDOW) & ((sigma > 0) | (size > 0))
+    if not (is_size & is_sigma).all():
+        _refuse(*np.broadcast_arrays(sigma, size))
+    radius = np.ceil(3 * sigma).astype(np.int64)
+    size = np.where(size > 0, size, 2 * radius + 1)
+    from_size = (((size - 1) // 2 - 1) * np.float32(0.3) + np.float32(0.8)).astype(np.float32)
+    return np.where(sigma > 0, sigma, from_size), size
+
+
+def _refuse(sigma: Array, size: Array) -> None:
+    """Raise the error of the first rule that is broken."""
     refuse(~((sigma >= 0) & (sigma < np.inf)), "`sigma` must be finite and not negative, got {}",
            sigma)  # fmt: skip
     refuse(size < 0, "`window_size` must not be negative, got {}", size)
     refuse((size > 0) & (size % 2 == 0), "`window_size` must be odd, got {}", size)
     refuse((sigma == 0) & (size == 0), "one of `sigma` and `window_size` must not be {}", sigma)
     refuse(6 * sigma > MAX_WINDOW, "`sigma` is too large: {}", sigma)
-    radius = np.ceil(3 * sigma).astype(np.int64)
-    size = np.where(size == 0, 2 * radius + 1, size)
-    from_size = (((size - 1) // 2 - 1) * np.float32(0.3) + np.float32(0.8)).astype(np.float32)
-    return np.where(sigma == 0, from_size, sigma), size
 
 
 def _gaussians(sigma: Array, size: Array) -> tuple[Array, Array]:
@@ -98,27 +120,20 @@ def _gaussians(sigma: Array, size: Array) -> tuple[Array, Array]:
     Weights and sums are rounded to float32 in upstream's order, so that all bits are the same.
     """
     room = size.max(axis=0)
-    starts = np.concatenate([[0], np.cumsum(room)])
-    weights = np.zeros((len(sigma), starts[-1]), np.float32)
-    repeats = ((size == size[:, :1]) & (sigma == sigma[:, :1])).all(axis=0)
-    for k in range(size.shape[1]):
-        own = weights[:, starts[k] : starts[k + 1]]
-        if k and repeats[k]:
-            own[...] = weights[:, : starts[1]]  # usually all axes have the same window
-        else:
-            own[...] = _bells(sigma[:, k], size[:, k], int(room[k]))
-    return weights, starts[None, :-1]
+    ends = np.cumsum(room)
+    bells = [_bells(sigma[:, k], size[:, k], n) for k, n in enumerate(room.tolist())]
+    weights = bells[0] if len(bells) == 1 else np.concatenate(bells, axis=1)
+    return weights, (ends - room)[None]
 
 
 def _bells(sigma: Array, size: Array, room: int) -> Array:
     """The weights of one axis, [samples, room]."""
     radius = size // 2
     distance = np.arange(room)[None, :] - radius[:, None]
-    factor = np.float32(0.5) / (sigma * sigma)
+    factor = np.float32(-0.5) / (sigma * sigma)
     square = (distance * distance).astype(np.float32)
     # exp in float64, rounded to float32, nearly always equals the C library's float32 exp.
-    exact = np.exp(-(square * factor[:, None]).astype(np.float64)).astype(np.float32)
-    half = np.where(distance < 0, exact, np.float32(0))
-    total = np.float32(2) * np.add.accumulate(half, axis=1, dtype=np.float32)[:, -1] + 1
-    bell = exact * (np.float32(1) / total.astype(np.float32))[:, None]
-    return np.where(np.abs(distance) <= radius[:, None], bell, 0)
+    exact = np.exp((square * factor[:, None]).astype(np.float64)).astype(np.float32)
+    half = np.add.accumulate(exact * (distance < 0), axis=1, dtype=np.float32)[:, -1]
+    bell = exact * (np.float32(1) / (half + half + np.float32(1)))[:, None]
+    return bell * (distance <= radius[:, None])

@@ -39,13 +39,20 @@ def result_type(x: Node, dtype: DType | None) -> DType:
     return dtype or x.dtype
 
 
-def per_axis(name: str, values: Array, axes: int) -> Array:
-    """Numbers as [samples or 1, axes]; a single number applies to all axes."""
+def check_per_axis(name: str, values: Array, axes: int) -> None:
+    """Require one number, or one per axis."""
     if values.shape[1] not in (1, axes):
         raise ValueError(
             f"`{name}` must have {' or '.join(sorted({'1', str(axes)}))} values, "
             f"got {values.shape[1]}"
         )
+
+
+def per_axis(name: str, values: Array, axes: int) -> Array:
+    """Numbers as [samples or 1, axes]; a single number applies to all axes."""
+    check_per_axis(name, values, axes)
+    if values.shape[1] == axes:
+        return values
     return np.broadcast_to(values, (len(values), axes))
 
 

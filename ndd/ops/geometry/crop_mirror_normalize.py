@@ -11,6 +11,7 @@ from ...core import convert
 from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
+from ...fusion.graph.shapes import Shapes
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIImageType, DType
@@ -82,7 +83,8 @@ def crop_mirror_normalize(
     if pad_output and "C" in x.layout:
         y, fill_values = _pad_channels(name, y, fill_values, out_of_bounds_policy)
         size[:, _channel_axis(x)] = y.shapes.rows[:, _channel_axis(x)]
-    y = take_window(name, y, axes, start, size, out_of_bounds_policy, fill_values, x.layout)
+    if axes or pad_output or out_of_bounds_policy != "error":
+        y = take_window(name, y, axes, start, size, out_of_bounds_policy, fill_values, x.layout)
     y = build.flip(name, y, [x.layout.index("W")], [mirror], y.batch)
     return build.permute(name, y, [x.layout.index(letter) for letter in target], target)
 
@@ -106,7 +108,7 @@ def _normalize(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: 
     channel = _channel_axis(x)
     for name, given in (("mean", mean), ("std", std)):
         if channel is not None:
-            _check_per_channel(name, given.shapes.rows, x, channel)
+            _check_per_channel(name, given.shapes, x, channel)
         elif bool((given.shapes.volumes != 1).any()):
             raise ValueError(
                 f"`{name}` has {given.shapes.rows.max()} values, but the layout {x.layout} has no "
@@ -119,8 +121,11 @@ def _normalize(x: Node, mean: Node, std: Node, scale: Node, shift: Node, dtype: 
     )
 
 
-def _check_per_channel(name: str, lengths, x: Node, axis: int) -> None:
-    """Require one value or one per channel; `lengths`: [samples or 1, 1], [.., 0] for scalars."""
+def _check_per_channel(name: str, given: Shapes, x: Node, axis: int) -> None:
+    """Require one value or one per channel; `given`: shapes of a scalar or a list."""
+    if given.facts and all(n in (1, x.shapes.extent(axis)) for n in given.facts[1:]):
+        return  # found without NumPy, which took longer than the rest of the call's checks
+    lengths = given.rows
     wrong = ((lengths != 1) & (lengths != x.shapes.rows[:, axis : axis + 1])).any(axis=1)
     if wrong.any():
         s = int(np.flatnonzero(wrong)[0])
@@ -251,7 +256,7 @@ def _erase_fill(x: Node, values) -> tuple[Node, tuple[int, ...]]:
     if not x.layout or "C" not in x.layout:
         raise ValueError("several values of `fill_value` need an input with a channel axis C")
     axis = x.layout.index("C")
-    _check_per_channel("fill_value", np.array([[values.shape[1]]]), x, axis)
+    _check_per_channel("fill_value", Shapes(np.array([[values.shape[1]]])), x, axis)
     rows = [[c_cast(float(v), x.dtype) for v in row] for row in values]
     if len(rows) == 1:
         node = convert.const_vector(tuple(rows[0]), x.dtype)

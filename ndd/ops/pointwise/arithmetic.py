@@ -15,9 +15,10 @@ from ...core.handle import Handle, finish_call, input_of
 from ...core.operators import Operators
 from ...core.tensor import tensor_node
 from ...fusion.graph import build
-from ...fusion.graph.node import Node
+from ...fusion.graph.node import Definition, Node
 from ...fusion.graph.shapes import Shapes
 from ...kernels.common import trace
+from ...kernels.common.memo import Memo
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir import mathlib as ml
@@ -269,15 +270,45 @@ def _applied(f: Elementwise, operands: Sequence[Any], _choices: Sequence[Any]) -
 
 def _node(f: Elementwise, operands: Sequence[Any]) -> Node:
     nodes = [_operand(v) for v in operands]
-    result_type(f, [n.dtype for n in nodes])
-    if f.label in ("floordiv", "mod"):
-        _check_divisor(nodes, operands[1])
-    device = next((n.device for n in nodes if n.device is not None), None)
+    largest, device, is_batch = nodes[0], None, False
+    for n in nodes:
+        if n.rank > largest.rank:
+            largest = n
+        device = n.device if device is None else device
+        is_batch = is_batch or n.batch
     if device is not None:
         nodes = [_to(n, device) for n in nodes]
+    key = _kind_key(f, nodes, largest.shapes)
+    known = None if key is None else _known_kinds.get(key)
+    if known is None:
+        result_type(f, [n.dtype for n in nodes])
+    if f.label in ("floordiv", "mod"):
+        _check_divisor(nodes, operands[1])
+    if known is not None:
+        kind, layout = known
+        definition = Definition(kind, tuple(nodes))
+        dtype = kind.expr.dtype
+        return Node(f.label, definition, largest.shapes, dtype, layout, is_batch, device)
     shapes, axes = broadcast_shapes(nodes)
     layout = broadcast_layout(nodes, shapes.rank)
-    return build.pointwise(f.label, _run, nodes, axes, shapes, layout, (f.name,))
+    node = build.pointwise(f.label, _run, nodes, axes, shapes, layout, (f.name,))
+    if key is not None:
+        _known_kinds[key] = node.definition.kind, layout
+    return node
+
+
+# What `_kind_key` says → the kind and the layout of the result.
+_known_kinds: Memo[tuple[Any, ...], tuple[Any, str | None]] = Memo("kinds of arithmetic", 4096)
+
+
+def _kind_key(f: Elementwise, nodes: Sequence[Node], largest: Shapes) -> tuple[Any, ...] | None:
+    """All that a kind depends on if operands are numbers or have the same shapes; else None."""
+    key: list[Any] = [f.name]
+    for n in nodes:
+        if n.shapes is not largest and (n.rank or (n.batch and n.count != largest.count)):
+            return None
+        key += n.dtype.name, n.layout, n.rank
+    return tuple(key)
 
 
 def _to(node: Node, device: int) -> Node:

@@ -13,9 +13,8 @@ from operator import add, and_
 import numpy as np
 
 from ...core import convert
-from ...fusion.graph.node import Node, source
+from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
-from ...fusion.graph.storage import Held, Storage
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DALIInterpType, DType
@@ -79,11 +78,7 @@ def rows_node(rows: Array, x: Node, dtype: DType = dt.float32) -> Node:
     """Numbers [samples or 1, k] from the host, as one vector per sample of `x`."""
     if len(rows) == 1 and dtype is dt.float32:
         return beside(convert.const_vector(tuple(rows[0].tolist()), dtype), x)
-    memory = np.ascontiguousarray(rows, dtype.np)
-    addresses = memory.ctypes.data + memory.strides[0] * np.arange(len(memory), dtype=np.int64)
-    shapes = Shapes(np.full((len(memory), 1), memory.shape[1], np.int64))
-    storage = Storage(addresses, Held([memory]), dense=True)
-    return beside(source(storage, shapes, dtype, batch=x.batch), x)
+    return beside(convert.rows_node(rows, dtype, x.batch), x)
 
 
 # -- positions -----------------------------------------------------------------------------------
