@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from llvmlite.binding import newpassmanagers
@@ -18,6 +19,8 @@ from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
 from numba.core.typing.context import BaseContext
+
+from . import straight
 
 
 class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
@@ -92,9 +95,16 @@ def compile_native(function: Any, signature: Any) -> tuple[str, bytes]:
         return compiled.fndesc.llvm_func_name, library.object_code()
 
 
-def compile_kernel(function: Any) -> tuple[str, bytes]:
-    """Symbol and object code of `function(table, begin, end)`."""
-    return compile_native(function, types.void(types.int64, types.int64, types.int64))
+def compile_kernel(
+    namespace: dict[str, Any], name: str, source: str, path: Path
+) -> tuple[str, bytes]:
+    """Symbol and object code of `name(table, begin, end)`, a function of a module's namespace."""
+    runs = straight.shortened(source, str(path), name, namespace)
+    try:
+        return compile_native(namespace[name], types.void(types.int64, types.int64, types.int64))
+    finally:
+        for run in runs:
+            run.forget()
 
 
 @contextmanager
