@@ -70,9 +70,11 @@ def _find_window(job, row, sample):  # type: ignore[no-untyped-def]
     best_x, best_y, best_z = _f32(0), _f32(0), _f32(0)
     best_w, best_h, best_d = _f32(1), _f32(1), _f32(1)
     outcome, is_whole = at.NOTHING, False
+    is_left, left = False, np.uint64(0)  # NOTE [words of refused windows]
     while tried < _get_i64(job, at.TOTAL_ATTEMPTS) and outcome != at.FOUND:
         words = _drawn(job, _CHOICES + round_, sample)
-        choice, round_ = word_below(words[0], options), round_ + 1
+        choice, round_ = word_below(left if is_left else words[0], options), round_ + 1
+        is_left = False
         if choice >= _get_i64(job, at.THRESHOLDS):
             best_x, best_y, best_z = _f32(0), _f32(0), _f32(0)
             best_w, best_h, best_d = _f32(1), _f32(1), _f32(1)
@@ -80,8 +82,9 @@ def _find_window(job, row, sample):  # type: ignore[no-untyped-def]
             break
         threshold = _get_f64(numbers, at.FIRST_THRESHOLD + choice)
         for k in range(tried, tried + attempts):
-            is_shaped, x, y, z, w, h, d = _window(job, row, k, sample)
-            if not is_shaped:
+            is_shaped, left, x, y, z, w, h, d = _window(job, row, k, sample, is_left, left)
+            is_left = not is_shaped
+            if is_left:
                 continue
             value, hard = _measure(job, row, threshold, best, hard, x, y, z, w, h, d)
             is_good = value >= threshold
@@ -114,8 +117,13 @@ def _drawn(job, element, sample):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _window(job, row, attempt, sample):  # type: ignore[no-untyped-def]
-    """Whether the shape drawn is allowed; start and shape of a random window, relative."""
+def _window(job, row, attempt, sample, is_left, left):  # type: ignore[no-untyped-def]
+    """Whether the shape drawn is allowed; a word; start and shape of a random window, relative.
+
+    NOTE [words of refused windows] Upstream looks at one word to order the axes, and does not take
+    it: the next number that it needs comes from the same word. That is the start along x or, if the
+    shape is not allowed, the next choice of a threshold or the extent along x of the next window.
+    """
     one = _drawn(job, 2 * attempt, sample)
     dims = _get_i64(job, at.DIMS)
     if _get_i64(job, at.IS_FIXED) != 0:
@@ -124,13 +132,13 @@ def _window(job, row, attempt, sample):  # type: ignore[no-untyped-def]
         z, d = _f32(0), _f32(1)
         if dims == 3:
             z, d = _placed(row, 2, one[2])
-        return True, x, y, z, w, h, d
+        return True, one[3], x, y, z, w, h, d
     numbers = _get_i64(job, at.NUMBERS)
     low, high = _get_f64(numbers, at.SCALES), _get_f64(numbers, at.SCALES + 1)
     spread = high - low
     # Ratios are those of pixels, if the image's shape is known.
     width, height, depth = _extent(row, 0), _extent(row, 1), _extent(row, 2)
-    a = (low + spread * unit_of(one[0])) * width
+    a = (low + spread * unit_of(left if is_left else one[0])) * width
     b = (low + spread * unit_of(one[1])) * height
     c = (low + spread * unit_of(one[2])) * depth
     order = word_below(one[3], _ORDERS)
@@ -142,9 +150,8 @@ def _window(job, row, attempt, sample):  # type: ignore[no-untyped-def]
     is_allowed = is_allowed and w > _f32(0) and h > _f32(0) and d > _f32(0)
     if is_allowed:
         other = _drawn(job, 2 * attempt + 1, sample)
-        # As upstream: the word that chose the order of the axes also places the window along x.
         x, y, z = _start(one[3], w), _start(other[0], h), _start(other[1], d)
-    return is_allowed, x, y, z, w, h, d
+    return is_allowed, one[3], x, y, z, w, h, d
 
 
 @inner
