@@ -250,21 +250,20 @@ def _is_between(numbers, pair, a, b):  # type: ignore[no-untyped-def]
 @inner
 def _common(corners, k, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
     """The volume that box k and a window share."""
-    volume = 1.0
+    volume = _f32(1)
     for axis in range(3):
         start, extent = _of(axis, x, y, z), _of(axis, w, h, d)
-        low = max(_f64(_get_f32(corners, 6 * k + axis)), _f64(start))
-        high = min(_f64(_get_f32(corners, 6 * k + 3 + axis)), _f64(start) + _f64(extent))
-        volume *= max(high - low, 0.0)
+        low = max(_get_f32(corners, 6 * k + axis), start)
+        high = min(_get_f32(corners, 6 * k + 3 + axis), start + extent)
+        volume *= max(high - low, _f32(0))
     return volume
 
 
 @inner
 def _volume(corners, k):  # type: ignore[no-untyped-def]
-    volume = 1.0
+    volume = _f32(1)
     for axis in range(3):
-        low, high = _get_f32(corners, 6 * k + axis), _get_f32(corners, 6 * k + 3 + axis)
-        volume *= _f64(high) - _f64(low)
+        volume *= _get_f32(corners, 6 * k + 3 + axis) - _get_f32(corners, 6 * k + axis)
     return volume
 
 
@@ -277,13 +276,13 @@ def _measure(job, row, threshold, best, first, x, y, z, w, h, d):  # type: ignor
     """
     corners, count = _corners(job, row), _get_i64(row, at.COUNT)
     is_overlap, needs_all = _get_i64(job, at.IS_OVERLAP) != 0, _get_i64(job, at.NEEDS_ALL) != 0
-    window = _f64(w) * _f64(h) * _f64(d)
-    value = 1.0 if needs_all else 0.0
+    window = (x + w - x) * (y + h - y) * (z + d - z)
+    value = _f32(1) if needs_all else _f32(0)
     k = first
     for _ in range(count):
         common, own = _common(corners, k, x, y, z, w, h, d), _volume(corners, k)
         whole = own if is_overlap else own + window - common
-        share = common / whole if whole > 0.0 else 0.0
+        share = common / whole if whole > _f32(0) else _f32(0)
         if needs_all:
             value = min(value, share)
             if value < threshold and value <= max(best, 0.0):
