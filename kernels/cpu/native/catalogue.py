@@ -18,6 +18,7 @@ from ..annotations.find_objects import make_find_objects
 from ..annotations.find_windows import find_windows
 from ..annotations.hash_bytes import hash_bytes
 from ..annotations.select_polygons import select_polygons
+from ..annotations.turn_boxes import turn_boxes
 from ..jpeg_loss.lose_jpeg import lose_jpeg
 from . import (
     band_sums,
@@ -68,7 +69,7 @@ _PLAIN = (
     fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, sum_folded_row, turn_line,
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
     example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
-    yuv420_rows, lose_jpeg,
+    yuv420_rows, lose_jpeg, turn_boxes,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
