@@ -42,6 +42,9 @@ PACKED_FILL = 0.5
 
 _lock = forks.foreign_lock()  # held while Triton compiles, so a fork waits for it
 _kernels: Memo[KernelSpec, GpuKernel] = Memo("GPU kernels", 4096)
+_plans: Memo[tuple[Any, ...], Any] = Memo("GPU launches", 1024)  # Launch, or None
+_UNPLANNED = object()
+_REACHING = ("_stride", "_first", "_reach")  # columns that say how far offsets go
 compile_count = 0  # kernels compiled by this process; tests assert on it
 
 
@@ -81,6 +84,12 @@ class GpuKernel:
             self.prepare = core.preparation(spec)
         elif marks is not None:
             self.prepare = MarkTables(spec, marks)
+        self.block = block_of(spec)
+        sizes = self._renderer.sizes(spec)
+        # What a plan depends on, besides the alignment of addresses.
+        self._deciding = [
+            k for c, k in spec.columns.items() if c in sizes or c[0].endswith(_REACHING)
+        ]
         self._compiled: dict[tuple[Any, ...], Any] = {}
         if "codegen" in os.environ.get("NDD_DEBUG", ""):
             print(self.source)
@@ -156,7 +165,19 @@ class GpuKernel:
     # -- how to launch -------------------------------------------------------------------------
 
     def plan(self, table: Array, block: int) -> Launch | None:
-        """How to launch over the rows of a table; None if there is nothing to do."""
+        """How to launch over the rows of a table; None if there is nothing to do.
+
+        A table of the same sizes and strides, as the next batch often has, has the same plan.
+        """
+        aligned = self._is_aligned(table)
+        key = (self, block, aligned, len(table), table[:, self._deciding].tobytes())
+        found = _plans.get(key, _UNPLANNED)
+        if found is _UNPLANNED:
+            found = _plans[key] = self._plan(table, block, aligned)
+        planned: Launch | None = found
+        return planned
+
+    def _plan(self, table: Array, block: int, aligned: bool) -> Launch | None:
         count = len(table)
         sizes = self.points(table)
         largest = int(sizes.max(initial=0))
@@ -177,8 +198,8 @@ class GpuKernel:
             grid, tiles = "ragged", tile_map(sizes, block)
             programs = len(tiles)
         wide = positions >= 1 << 31 or self._reach(table) >= 1 << 31
-        aligned = grid != "packed" and self._is_aligned(table)
-        return Launch(Variant(grid, wide, aligned), block, programs, largest, tiles_per_row, tiles)
+        variant = Variant(grid, wide, grid != "packed" and aligned)
+        return Launch(variant, block, programs, largest, tiles_per_row, tiles)
 
     def points(self, table: Array) -> Array:
         """How many points each row of a table has."""

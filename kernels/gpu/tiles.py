@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ir.core import Array
+from ..ir.core import Array, Column
 from ..ir.expr import Expr
 from ..ir.spec import KernelSpec
 from ..ir.windows import TILE, TiledSum, period
@@ -38,6 +38,11 @@ class TileSums(GpuCore):
         assert isinstance(core, TiledSum)
         self.core = core
         self.lanes = range(core.lanes)
+
+    @classmethod
+    def sizes(cls, spec: KernelSpec) -> tuple[Column, ...]:
+        windows = [(f"win_{what}", 0, k) for what in ("count", "anchor") for k in (0, 1)]
+        return (*super().sizes(spec), *windows)
 
     @classmethod
     def points(cls, spec: KernelSpec, table: Array) -> Array:

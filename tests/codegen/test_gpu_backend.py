@@ -420,6 +420,23 @@ def test_wide_offsets_are_noticed():
     assert kernel.plan(table, 1024).variant.wide
 
 
+def test_a_plan_is_remembered_by_what_it_depends_on():
+    """Tables that differ in addresses only share a plan; sizes, strides and alignment make another."""
+    kernel = gpu_kernel.get_kernel(image_spec())
+    samples = [image_sample(8, 9), image_sample(30, 40)]
+    table = make_table(kernel.spec, samples, make_outputs(kernel.spec, samples))
+    first = kernel.plan(table, 128)
+    moved = table.copy()
+    moved[:, kernel.spec.columns["in", 0]] += 1
+    assert kernel.plan(moved, 128) is first
+    for column, by in ((("n", 1), 100), (("in_stride", 0, 0), 1 << 29)):
+        changed = table.copy()
+        changed[0, kernel.spec.columns[column]] += by
+        assert kernel.plan(changed, 128)[:-1] != first[:-1], column
+    assert kernel.plan(table[:1], 128)[:-1] != first[:-1]
+    assert kernel.plan(table, 64)[:-1] != first[:-1]
+
+
 def test_nothing_to_do_is_no_launch():
     spec = scale_spec()
     before = gpu_runtime.launch_count
