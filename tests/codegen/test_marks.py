@@ -92,7 +92,7 @@ def test_layouts(layout: str, prepared: list[Any]) -> None:
 
 def test_marks_of_a_row(prepared: list[Any]) -> None:
     """Two sums for each 16th position of each row, and the memory ends with the last of them."""
-    check(rotated, ndd.batch([np.zeros(s, np.uint8) for s in SHAPES], layout="HWC"))
+    check(affine(*MATRIX), ndd.batch([np.zeros(s, np.uint8) for s in SHAPES], layout="HWC"))
     ((spec, table, nbytes),) = prepared
     place = spec.columns
     counts = [-(-w // APART) for _, w, _ in SHAPES]
