@@ -299,7 +299,9 @@ def test_fmod_by_one_division(dtype):
     b = np.ldexp(rng.uniform(1, 2, 3000), rng.integers(-20, 20, 3000)).astype(dtype.np)
     b[::10] = rng.integers(1, 50, 300) * np.finfo(dtype.np).smallest_subnormal
     a = rng.integers(0, 1 << 21, 3000).astype(dtype.np) * b
-    a = np.concatenate([a, np.nextafter(a, dtype.np(0)), np.nextafter(a, dtype.np(np.inf)), -a])
+    a = np.concatenate(
+        [a, np.nextafter(a, dtype.np.type(0)), np.nextafter(a, dtype.np.type(np.inf)), -a]
+    )
     b = np.concatenate([b, -b, b, b])
     spec = flat_spec(f"fmod_{dtype}", [dtype] * 2, [binary("fmod", load(0, dtype), load(1, dtype))])
     assert_same(spec, [[np.fmod(a, b)]], run_gpu(spec, flat_samples(spec, (a, b))))
