@@ -90,6 +90,8 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "gaussian_blur plane": floats(lambda x: ndd.gaussian_blur(x, window_size=[3, 5])),
     "gaussian_blur tiles": (TALL, "HWC", lambda x: ndd.gaussian_blur(
         x, sigma=ndd.batch([np.float32(v) for v in (0.5, 1.0, 2.6)]))),
+    "tiles of halves": ([x.astype(np.float16) for x in TALL], "HWC", lambda x: ndd.color_twist(
+        ndd.gaussian_blur(x, sigma=1.0), hue=9.0)),
     "tiles in a chain": (TALL, "HWC", lambda x: ndd.crop_mirror_normalize(
         ndd.color_twist(ndd.gaussian_blur(x, sigma=1.0), hue=_per_sample()),
         mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
