@@ -35,6 +35,7 @@ from .bilinear import note
 from .byte_sums import sum_of_bytes, sum_of_squares
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
+from .flac_frames import flac_frames
 from .folded_sums import sum_folded_row
 from .fourier import sum_lanes, transform_frames
 from .jpeg_headers import jpeg_frames
@@ -68,7 +69,7 @@ _PLAIN = (
     fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, sum_folded_row, turn_line,
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
     example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
-    yuv420_rows, lose_jpeg,
+    yuv420_rows, lose_jpeg, flac_frames,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
