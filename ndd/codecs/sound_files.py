@@ -72,7 +72,7 @@ def read_header(data: Array) -> Sound:
     """The header of a file, with a number of frames that the file really has."""
     told = told_by_header(data)
     if told is not None:
-        frames, channels, rate, _ = told
+        frames, channels, rate = told[:3]
         if _is_possible(frames, channels, rate) and _is_plausible(frames * channels, data):
             return Sound(*told)
     with _opened(data) as file:

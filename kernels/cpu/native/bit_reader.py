@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 
 from . import primitives as prims
+from .compile import part
 from .vectors import I64
 
 _get_u8 = prims.get_u8  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ def first_bits(typingctx: Any, word: Any, count: Any) -> Any:
     return types.int64(types.int64, types.int64), codegen
 
 
-@njit
+@part
 def word_at(data, size, bit):  # type: ignore[no-untyped-def]
     """A word whose first `SAFE_BITS` bits are those from `bit` on."""
     at = bit >> 3
@@ -79,13 +79,13 @@ def word_at(data, size, bit):  # type: ignore[no-untyped-def]
     return word << (bit & 7)
 
 
-@njit
+@part
 def number_at(data, size, bit, count):  # type: ignore[no-untyped-def]
     """A number of up to `SAFE_BITS` bits."""
     return first_bits(word_at(data, size, bit), count)
 
 
-@njit
+@part
 def signed_at(data, size, bit, count):  # type: ignore[no-untyped-def]
     """A number of 1 to `SAFE_BITS` bits, the first of which is its sign."""
     return word_at(data, size, bit) >> (64 - count)

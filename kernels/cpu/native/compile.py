@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from llvmlite.binding import newpassmanagers
+from numba import njit
 from numba.core import compiler, ir, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
@@ -36,6 +37,14 @@ class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
             passes.add_pass(step, step.name())
         passes.finalize()
         return [passes]
+
+
+def part(function: Any) -> Any:
+    """A function that native functions call; Numba needs a third less time for it than by `njit`."""
+    return njit(
+        function, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True,
+        pipeline_class=KernelCompiler,
+    )  # fmt: skip
 
 
 class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]

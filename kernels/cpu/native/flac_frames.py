@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from . import primitives as prims
 from .bit_reader import SAFE_BITS, first_bits, moved_up, number_at, signed_at, word_at, zeros
+from .compile import part
 from .vectors import I32, I64, at_byte
 
 _get_u8, _get_u16 = prims.get_u8, prims.get_u16  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ def _make_predict(order: int) -> Any:
 _predict_4, _predict_8, _predict_12 = _make_predict(4), _make_predict(8), _make_predict(12)
 
 
-@njit
+@part
 def _predict_any(row, first, end, factors, shift, order):  # type: ignore[no-untyped-def]
     spilled = np.int64(0)
     for i in range(first, end):
@@ -88,7 +88,7 @@ def _predict_any(row, first, end, factors, shift, order):  # type: ignore[no-unt
     return spilled
 
 
-@njit
+@part
 def _predict(row, n, factors, shift, order):  # type: ignore[no-untyped-def]
     """Add what is predicted to residuals; returns the bits of all values (see `_spread`).
 
@@ -103,7 +103,7 @@ def _predict(row, n, factors, shift, order):  # type: ignore[no-untyped-def]
     return _predict_any(row, order, n, factors, shift, order)
 
 
-@njit
+@part
 def _spread(row, n):  # type: ignore[no-untyped-def]
     """The bits of all values but their signs: how wide the widest of them is."""
     found = np.int32(0)
@@ -113,7 +113,7 @@ def _spread(row, n):  # type: ignore[no-untyped-def]
     return np.int64(found)
 
 
-@njit
+@part
 def _unary(data, size, bit):  # type: ignore[no-untyped-def]
     """How many zeros there are before the next one; `_FAILED` if there is none."""
     count = np.int64(0)
@@ -125,7 +125,7 @@ def _unary(data, size, bit):  # type: ignore[no-untyped-def]
     return np.int64(_FAILED)
 
 
-@njit
+@part
 def _rice_one(data, size, bit, low, row, i):  # type: ignore[no-untyped-def]
     """Write one residual with any number of zeros; returns the place behind it."""
     high = _unary(data, size, bit)
@@ -137,7 +137,7 @@ def _rice_one(data, size, bit, low, row, i):  # type: ignore[no-untyped-def]
     return bit + low
 
 
-@njit
+@part
 def _rice(data, size, bit, low, row, begin, end):  # type: ignore[no-untyped-def]
     """Write residuals `begin` … `end` with `low` low bits; returns the place behind them.
 
@@ -171,7 +171,7 @@ def _rice(data, size, bit, low, row, begin, end):  # type: ignore[no-untyped-def
     return bit
 
 
-@njit
+@part
 def _residuals(data, size, bit, row, n, order):  # type: ignore[no-untyped-def]
     """Write the residuals behind `order` samples; returns the place behind them."""
     head = number_at(data, size, bit, 6)
@@ -200,7 +200,7 @@ def _residuals(data, size, bit, row, n, order):  # type: ignore[no-untyped-def]
     return bit
 
 
-@njit
+@part
 def _fixed_factors(factors, order):  # type: ignore[no-untyped-def]
     """The factors that continue a polynomial."""
     if order == 1:
@@ -219,7 +219,7 @@ def _fixed_factors(factors, order):  # type: ignore[no-untyped-def]
         _put_i64(factors, 3, -1)
 
 
-@njit
+@part
 def _predicted(data, size, bit, row, n, bits, kind, factors):  # type: ignore[no-untyped-def]
     """A channel that is predicted from its own past; returns the place behind it."""
     is_fixed = kind < 32
@@ -249,7 +249,7 @@ def _predicted(data, size, bit, row, n, bits, kind, factors):  # type: ignore[no
     return bit if spread >> (bits - 1) == 0 else np.int64(_FAILED)
 
 
-@njit
+@part
 def _channel(data, size, bit, row, n, bits, factors):  # type: ignore[no-untyped-def]
     """Write the samples of one channel; returns the place behind it."""
     head = number_at(data, size, bit, 8)
@@ -280,7 +280,7 @@ def _channel(data, size, bit, row, n, bits, factors):  # type: ignore[no-untyped
     return bit
 
 
-@njit
+@part
 def _coded_number(data, size, at):  # type: ignore[no-untyped-def]
     """A number as in UTF-8, but of up to 36 bits; `_FAILED` if it is none."""
     first = number_at(data, size, 8 * at, 8)
@@ -298,13 +298,13 @@ def _coded_number(data, size, at):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit
+@part
 def _coded_length(data, size, at):  # type: ignore[no-untyped-def]
     """How many bytes a coded number takes."""
     return max(zeros(~(number_at(data, size, 8 * at, 8) << 56)), 1)
 
 
-@njit
+@part
 def _length(data, size, at, code):  # type: ignore[no-untyped-def]
     """The length of a block by its code; `at` is where long ones are told."""
     if code == 1:
@@ -316,7 +316,7 @@ def _length(data, size, at, code):  # type: ignore[no-untyped-def]
     return np.int64(256) << (code - 8)
 
 
-@njit
+@part
 def _crc_8(data, at, end, tables):  # type: ignore[no-untyped-def]
     value = np.int64(0)
     for k in range(at, end):
@@ -324,7 +324,7 @@ def _crc_8(data, at, end, tables):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit
+@part
 def _crc_16(data, at, end, tables):  # type: ignore[no-untyped-def]
     """Eight bytes at a time; row k of the tables is of the byte before k more bytes."""
     value = np.int64(0)
@@ -343,7 +343,7 @@ def _crc_16(data, at, end, tables):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit
+@part
 def _header(job):  # type: ignore[no-untyped-def]
     """Read the header of the next frame; returns the length of its block, or `_FAILED`."""
     data, size, at = _get_i64(job, _DATA), _get_i64(job, _SIZE), _get_i64(job, _AT)
@@ -374,7 +374,7 @@ def _header(job):  # type: ignore[no-untyped-def]
     return n
 
 
-@njit
+@part
 def _mix(first, second, n, stored):  # type: ignore[no-untyped-def]
     """Left and right from what is stored, which may be their mean and their difference."""
     if stored == _LEFT_SIDE:
@@ -392,7 +392,7 @@ def _mix(first, second, n, stored):  # type: ignore[no-untyped-def]
     return _spread(first, n) | _spread(second, n)
 
 
-@njit
+@part
 def _frame(job):  # type: ignore[no-untyped-def]
     """Decode the next frame to the rows; False if it is unusual or damaged."""
     data, size, at = _get_i64(job, _DATA), _get_i64(job, _SIZE), _get_i64(job, _AT)
@@ -421,7 +421,7 @@ def _frame(job):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@part
 def _convert(row, n, out, step, kind, bits):  # type: ignore[no-untyped-def]
     """Write samples of a channel as float32 (kind 0), int16 or int32, as libsndfile converts them."""
     if kind == 0:
