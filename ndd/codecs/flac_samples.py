@@ -8,10 +8,10 @@ from ..fusion.graph.shapes import Array
 from ..fusion.graph.storage import address_of
 from ..kernels.common.memo import memoized
 from ..kernels.cpu.helpers import function
+from .pcm_samples import KINDS
 from .sound_headers import Flac
 
 _BITS_CODES = {8: 1, 16: 4, 24: 6}  # `FLAC_BITS` as frames tell them
-_KINDS = {"float32": 0, "int16": 1, "int32": 2}
 _PAST = 32  # samples before each row that a predictor may read, though it multiplies them by zero
 _DONE = 16  # the column of the job that tells how many samples were written
 
@@ -48,6 +48,6 @@ class FlacSamples:
 
     def read(self, out: Array) -> int:
         """Write the next frames [frames, channels], and return how many could be decoded."""
-        self._job[11] = _KINDS[out.dtype.name]
+        self._job[11] = KINDS[out.dtype.name]
         function("flac_frames")(address_of(self._job), address_of(out), len(out))
         return int(self._job[_DONE])

@@ -127,7 +127,12 @@ def test_what_we_decode_libsndfile_decodes_alike(kind) -> None:
         if got is None or len(got) < told_by_header(bad).frames:
             counts["left"] += 1
             continue
-        np.testing.assert_array_equal(got, by_libsndfile(bad))
+        try:
+            want = by_libsndfile(bad)
+        except soundfile.LibsndfileError:  # it refuses files for their comments, which we do not read
+            assert bad[at:].tobytes() == data[at:].tobytes()
+            want = by_libsndfile(data)
+        np.testing.assert_array_equal(got, want)
         counts["same"] += 1
     assert min(counts.values()) > 20, counts
 
