@@ -18,7 +18,10 @@ _DONE = 16  # the column of the job that tells how many samples were written
 
 @memoized(1)
 def checksum_tables() -> Array:
-    """CRC-16: row 0 advances a checksum by one byte, row k by the byte before k more bytes. CRC-8: row 8."""
+    """Tables of CRC-16, and as row 8 that of CRC-8.
+
+    Row 0 advances a checksum by one byte, row k by the byte before k more bytes.
+    """
     rows = np.empty((9, 256), np.uint16)
     for row, bits, polynomial in ((0, 16, 0x8005), (8, 8, 0x07)):
         value = np.arange(256, dtype=np.int64) << (bits - 8)

@@ -16,7 +16,18 @@ SHAPES = [(3, 9, 12, 3), (1, 8, 6, 3), (2, 12, 7, 3)]
 VIDEOS = samples(SHAPES, np.uint8, seed=4)
 FAMILIES = ("pointwise", "geometry", "resample", "filters", "histograms")
 # Ops of these families whose elements are no pictures, or that take them without a look at them.
-OTHERS = {"cast", "cast_like", "copy", "coord_flip", "coord_transform", "lookup_table", "one_hot", "slice", "pad", "transpose"}
+OTHERS = {
+    "cast",
+    "cast_like",
+    "copy",
+    "coord_flip",
+    "coord_transform",
+    "lookup_table",
+    "one_hot",
+    "slice",
+    "pad",
+    "transpose",
+}
 
 Draw = Callable[[np.random.Generator, int], Any]  # a value for each of n frames
 
@@ -34,7 +45,9 @@ def whole(low: int, high: int, *shape: int, odd: bool = False) -> Draw:
 
 
 def matrices(rows: int) -> Draw:
-    return lambda rng, n: np.stack([np.eye(rows, 3) + rng.uniform(-0.01, 0.01, (rows, 3)) for _ in range(n)]).astype(np.float32)
+    return lambda rng, n: np.stack(
+        [np.eye(rows, 3) + rng.uniform(-0.01, 0.01, (rows, 3)) for _ in range(n)]
+    ).astype(np.float32)
 
 
 RGB = dict(image_type=ndd.types.RGB, output_type=ndd.types.YCbCr)
@@ -99,7 +112,11 @@ def family(op: OpDef) -> str:
 
 
 def test_no_op_is_left_out() -> None:
-    wanted = {n for n, op in OPS.items() if op.body.__module__.startswith("ndd.ops.") and family(op) in FAMILIES}
+    wanted = {
+        n
+        for n, op in OPS.items()
+        if op.body.__module__.startswith("ndd.ops.") and family(op) in FAMILIES
+    }
     assert wanted - OTHERS == {*CALLS, *ELSEWHERE}
     for name, (_, differing) in CALLS.items():
         per_frame = {p.name for p in OPS[name].params if p.per_frame and not p.positional}
@@ -149,7 +166,10 @@ def test_frames(name: str, layout: str) -> None:
 
 @pytest.mark.parametrize("layout", ["FHWC", "FCHW"])
 def test_filter(layout: str) -> None:
-    kernels = [np.random.default_rng(s).uniform(-0.2, 0.3, (n[0], 3, 4)).astype(np.float32) for s, n in enumerate(SHAPES)]
+    kernels = [
+        np.random.default_rng(s).uniform(-0.2, 0.3, (n[0], 3, 4)).astype(np.float32)
+        for s, n in enumerate(SHAPES)
+    ]
     videos = [moved(v, layout) for v in VIDEOS]
     got = arrays(ndd.filter(ndd.batch(videos, layout=layout), ndd.per_frame(ndd.batch(kernels))))
     for video, kernel, found in zip(videos, kernels, got, strict=True):

@@ -8,7 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
-RATES = {88200: 1, 176400: 2, 192000: 3, 8000: 4, 16000: 5, 22050: 6, 24000: 7, 32000: 8, 44100: 9, 48000: 10, 96000: 11}
+RATES = {
+    88200: 1,
+    176400: 2,
+    192000: 3,
+    8000: 4,
+    16000: 5,
+    22050: 6,
+    24000: 7,
+    32000: 8,
+    44100: 9,
+    48000: 10,
+    96000: 11,
+}
 BITS_CODES = {8: 1, 12: 2, 16: 4, 20: 5, 24: 6}
 SIZES = {192: 1, 576: 2, 1152: 3, 2304: 4, 4608: 5, 256: 8, 512: 9, 1024: 10, 2048: 11, 4096: 12}
 LEFT_SIDE, SIDE_RIGHT, MID_SIDE = 8, 9, 10
@@ -97,7 +109,9 @@ class Writer:
         head.put(total, 36)
         head.put(0, 128)
         padding = int(self.rng.integers(0, 20))
-        return b"fLaC\0\0\0\x22" + head.bytes() + b"\x81" + padding.to_bytes(3, "big") + bytes(padding)
+        return (
+            b"fLaC\0\0\0\x22" + head.bytes() + b"\x81" + padding.to_bytes(3, "big") + bytes(padding)
+        )
 
     def _frame(self, number: int, n: int) -> bytes:
         rng, head = self.rng, Bits()
@@ -149,7 +163,11 @@ class Writer:
         if stored >= LEFT_SIDE:
             left, right = channels
             side, middle = left - right, (left + right) >> 1
-            channels = {LEFT_SIDE: [left, side], SIDE_RIGHT: [side, right], MID_SIDE: [middle, side]}[stored]
+            channels = {
+                LEFT_SIDE: [left, side],
+                SIDE_RIGHT: [side, right],
+                MID_SIDE: [middle, side],
+            }[stored]
             bits[0 if stored == SIDE_RIGHT else 1] += 1
         return [([int(x) for x in c], b) for c, b in zip(channels, bits, strict=True)]
 

@@ -12,7 +12,7 @@ import ndd
 from ndd.codecs import sound_files
 from ndd.codecs.flac_samples import FlacSamples
 from ndd.codecs.sound_headers import told_by_header
-from tests.decoders.flac_writer import Writer, crc, coded_number, with_checksum
+from tests.decoders.flac_writer import Writer, coded_number, crc, with_checksum
 from tests.faults.sounds import mutated
 from tests.helpers import arrays
 
@@ -122,14 +122,18 @@ def test_what_we_decode_libsndfile_decodes_alike(kind) -> None:
             place = int(rng.integers(0, min(len(frame) - 2, 60)))
             frame[place] = rng.integers(0, 256)
             head = data[at : at + 6].tobytes()
-            bad = np.frombuffer(data[:at].tobytes() + with_checksum(head + frame.tobytes()), np.uint8)
+            bad = np.frombuffer(
+                data[:at].tobytes() + with_checksum(head + frame.tobytes()), np.uint8
+            )
         got = by_us(bad)
         if got is None or len(got) < told_by_header(bad).frames:
             counts["left"] += 1
             continue
         try:
             want = by_libsndfile(bad)
-        except soundfile.LibsndfileError:  # it refuses files for their comments, which we do not read
+        except (
+            soundfile.LibsndfileError
+        ):  # it refuses files for their comments, which we do not read
             assert bad[at:].tobytes() == data[at:].tobytes()
             want = by_libsndfile(data)
         np.testing.assert_array_equal(got, want)

@@ -1,7 +1,8 @@
-"""Numbers of any width in a stream of bits, the highest bit first. Only imported to compile something.
+"""Numbers of any width in a stream of bits, the highest bit first.
 
-A reader is an address, a size in bytes and the place of the next bit. Behind the end there are zeros,
-so reading never leaves the memory, and callers need to look at the place only once in a while.
+A stream is an address, a size in bytes and the place of the next bit. Behind the end there are
+zeros, so reading never leaves the memory, and callers need to look at the place only once in a
+while. Only imported to compile something.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ _stack_256 = prims.stack_256  # type: ignore[attr-defined]
 # Columns of the job. These the caller writes (see `flac_samples`):
 _DATA, _SIZE, _CHANNELS, _BITS, _BITS_CODE, _BLOCK, _IS_FIXED, _TOTAL = 0, 1, 2, 3, 4, 5, 6, 7
 _TABLES, _ROWS, _STRIDE, _KIND = 8, 9, 10, 11
-# What changes: the byte and the first sample of the next frame; how many samples the last one has, and
-# how many of them were used; how many samples of each channel a call has written.
+# What changes: the byte and the first sample of the next frame; how many samples the last one has,
+# and how many of them were used; how many samples of each channel a call has written.
 _AT, _NEXT, _HAVE, _USED, _DONE = 12, 13, 14, 15, 16
 _LEFT_SIDE, _SIDE_RIGHT, _MID_SIDE = 8, 9, 10  # values of `_STORED`; others: independent channels
 _MAX_ORDER = 32
@@ -181,8 +181,8 @@ def _residuals(data, size, bit, row, n, order):  # type: ignore[no-untyped-def]
         return np.int64(_FAILED)
     bit += 6
     width = 4 + method
-    for part in range(1 << parts):
-        begin, end = max(part * length, order), (part + 1) * length
+    for k in range(1 << parts):
+        begin, end = max(k * length, order), (k + 1) * length
         low = number_at(data, size, bit, width)
         bit += width
         if low + 1 < 1 << width:
@@ -423,7 +423,7 @@ def _frame(job):  # type: ignore[no-untyped-def]
 
 @part
 def _convert(row, n, out, step, kind, bits):  # type: ignore[no-untyped-def]
-    """Write samples of a channel as float32 (kind 0), int16 or int32, as libsndfile converts them."""
+    """Write samples of a channel as float32 (kind 0), int16 or int32, as libsndfile does."""
     if kind == 0:
         scale = np.float32(1.0) / np.float32(np.int64(1) << (bits - 1))
         for i in range(n):
@@ -440,7 +440,10 @@ def _convert(row, n, out, step, kind, bits):  # type: ignore[no-untyped-def]
 
 
 def flac_frames(job, out, count):  # type: ignore[no-untyped-def]
-    """Write the next samples [time, channel]; less than `count` if libsndfile should decode the file."""
+    """Write the next samples [time, channel].
+
+    There are fewer than `count` if the file is to be left to libsndfile.
+    """
     channels, kind, bits = _get_i64(job, _CHANNELS), _get_i64(job, _KIND), _get_i64(job, _BITS)
     width = 2 if kind == 1 else 4
     done = np.int64(0)

@@ -1,4 +1,7 @@
-"""Integers as WAV files have them → samples of the wanted type. Only imported to compile something."""
+"""Integers as WAV files have them → samples of the wanted type.
+
+Only imported to compile something.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +44,9 @@ def _converted(data, out, count, width, kind):  # type: ignore[no-untyped-def]
 
 
 def pcm_samples(job, out, count):  # type: ignore[no-untyped-def]
-    """Convert so many samples. The job: their address, bytes of each, and 0 for float32, 1 for int16,
-    2 for int32.
+    """Convert so many samples.
+
+    The job: their address, the bytes of each, and 0 for float32, 1 for int16, 2 for int32.
     """
     data, width, kind = _get_i64(job, 0), _get_i64(job, 1), _get_i64(job, 2)
     if width == 1:  # with a constant width LLVM makes vectors of the loops

@@ -59,9 +59,7 @@ def clahe(
     return build.sequences(_NAME, _equalized(frames, *given, luma_only), counts, input.batch)
 
 
-def _equalized(
-    x: Node, clip_limit: Array, tiles_y: Array, tiles_x: Array, luma_only: bool
-) -> Node:
+def _equalized(x: Node, clip_limit: Array, tiles_y: Array, tiles_x: Array, luma_only: bool) -> Node:
     channels = _channels(x)
     grid = _grid(x, tiles_y, tiles_x)
     limits = _limits(clip_limit, grid)
