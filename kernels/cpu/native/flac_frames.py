@@ -23,13 +23,14 @@ _get_i64, _put_i64 = prims.get_i64, prims.put_i64  # type: ignore[attr-defined]
 _put_i16, _put_f32 = prims.put_i16, prims.put_f32  # type: ignore[attr-defined]
 _stack_256 = prims.stack_256  # type: ignore[attr-defined]
 
-# Columns of the job. These the caller writes (see `flac_samples`):
+# Columns of the job that the caller writes (see `FlacSamples`):
 _DATA, _SIZE, _CHANNELS, _BITS, _BITS_CODE, _BLOCK, _IS_FIXED, _TOTAL = 0, 1, 2, 3, 4, 5, 6, 7
 _TABLES, _ROWS, _STRIDE, _KIND = 8, 9, 10, 11
-# What changes: the byte and the first sample of the next frame; how many samples the last one has,
-# and how many of them were used; how many samples of each channel a call has written.
+# Columns that a call changes: the byte and the first sample of the next frame; how many samples
+# the last one has, and how many of them were used; how many samples of each channel were written.
 _AT, _NEXT, _HAVE, _USED, _DONE = 12, 13, 14, 15, 16
-_LEFT_SIDE, _SIDE_RIGHT, _MID_SIDE = 8, 9, 10  # values of `_STORED`; others: independent channels
+# How the channels of a frame are stored; smaller numbers: each by itself.
+_LEFT_SIDE, _SIDE_RIGHT, _MID_SIDE = 8, 9, 10
 _MAX_ORDER = 32
 _WIDE = 28  # low bits with which a residual could take more than 32 bits
 _FAILED = -1
