@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+from collections import deque
 
 import numpy as np
 import pytest
 import soundfile
 
 import ndd
-from ndd.codecs import sound_files
+from ndd.codecs import flac_samples, sound_files
 from ndd.codecs.flac_samples import FlacSamples
 from ndd.codecs.sound_headers import told_by_header
 from tests.decoders.flac_writer import Writer, coded_number, crc, with_checksum
-from tests.faults.sounds import mutated
+from tests.faults.guarded import Region
+from tests.faults.sounds import mutated, original, with_frame_checksum
 from tests.helpers import arrays
 
 _rng = np.random.default_rng(3)
@@ -161,6 +164,38 @@ def test_any_end_of_a_file() -> None:
     at, _ = frame_of(data)
     for size in range(at + 1, len(data)):
         assert not len(by_us(data[:size].copy()))
+
+
+def guarded(values: np.ndarray, at_end: bool = True) -> np.ndarray:
+    """A copy that ends (or begins) at a page that nobody may touch; it lives as long as its region."""
+    region = Region(values.nbytes)
+    _regions.append(region)
+    memory = (ctypes.c_char * region.size).from_address(region.begin)
+    whole = np.frombuffer(memory, np.uint8)
+    part = whole[region.size - values.nbytes :] if at_end else whole[: values.nbytes]
+    copy = part.view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+_regions: deque[Region] = deque(maxlen=8)
+
+
+def test_damaged_files_touch_no_other_memory() -> None:
+    """Of the file, of the rows where samples are predicted from those before, and of the result."""
+    for seed in range(400):
+        rng = np.random.default_rng([3, seed])
+        which = int(rng.integers(100))
+        found = mutated(original("flac", which), rng)
+        found = with_frame_checksum(found) if which % 2 == 0 else found
+        data = guarded(np.frombuffer(found, np.uint8))
+        told = told_by_header(data)
+        if told is None or told.flac is None or told.frames > 64 * len(found):
+            continue
+        samples = FlacSamples(data, told.flac, told.frames, told.channels)
+        samples._rows = guarded(samples._rows, seed % 2 == 0)
+        samples._job[9] = samples._rows.ctypes.data + 4 * flac_samples._PAST
+        samples.read(guarded(np.zeros((told.frames, told.channels), "float32")))
 
 
 def test_numbers() -> None:
