@@ -149,6 +149,11 @@ def hand_out(node: Node) -> None:
     once, like those that read memory of other libraries. So results do not depend on eval modes.
     """
     memory = node.stored
+    mapped = getattr(memory.owner, "mapped", None)
+    if mapped is not None:
+        from .mapped_inputs import check_mapped
+
+        check_mapped(node, mapped)
     if memory.readonly or memory.external or memory.owner is None:
         return
     # Views must be made before, because those of external memory are copies. Once is not enough: a
@@ -190,10 +195,15 @@ def input_of(handle: Handle) -> Node:
     """
     node = handle._node
     result = node.result
-    if result.storage is None:
+    storage = result.storage
+    if storage is None:
         # A node of another context is evaluated there: an executor runs only its own nodes.
         if result.context is not None and result.context is not current_context():
             evaluate_node(node)
+    elif (mapped := getattr(storage.owner, "mapped", None)) is not None:
+        from .mapped_inputs import copied_node
+
+        return copied_node(node, mapped)
     return node
 
 

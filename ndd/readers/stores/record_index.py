@@ -26,9 +26,11 @@ class RecordIndex:
     """
 
     def __init__(
-        self, paths: Sequence[str], parts: int = 1, remote: RemoteOptions | None = None
-    ) -> None:
-        self.files = ByteFiles(paths, remote)
+        self, paths: Sequence[str], parts: int = 1, remote: RemoteOptions | None = None,
+        maps: bool = False,
+    ) -> None:  # fmt: skip
+        """`maps`: large records may stay in mapped files."""
+        self.files = ByteFiles(paths, remote, maps)
         self._parts = parts
         self._columns = Columns(2 * parts)
         self._starts = [0]
