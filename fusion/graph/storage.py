@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 class FileMemory(Protocol):
     """Memory of mapped files, which others may change at any time."""
 
+    def protect(self) -> None:
+        """Must be called before somebody looks at the memory."""
+        ...
+
     def check(self, addresses: Array, sizes: Array) -> None:
         """Raise the error of the first sample that its file has lost meanwhile."""
         ...
@@ -61,6 +65,9 @@ class _SeveralFiles:
 
     def __init__(self, parts: Sequence[FileMemory]) -> None:
         self._parts = parts
+
+    def protect(self) -> None:
+        self._parts[0].protect()
 
     def check(self, addresses: Array, sizes: Array) -> None:
         for part in self._parts:

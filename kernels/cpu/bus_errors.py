@@ -53,6 +53,7 @@ _chain: Array = np.zeros(5, np.int64)
 _default = _Action()  # the system's own answer to a signal
 _maps: Array = np.zeros((MAPS, 3), np.int64)  # begin, end, the lowest page that was lost
 _free = [*range(MAPS)]
+_is_installed: list[bool] = []
 _lock = forks.lock()
 
 _SOURCE = """
@@ -207,8 +208,8 @@ def _code() -> tuple[int, Callable[[int, int, int], int], Callable[[int, int, in
     return handler, native(engine, touch), native(engine, copy)
 
 
-def _install() -> None:
-    """Make ours the handler of SIGBUS, if it is not.
+def protect() -> None:
+    """Make ours the handler of SIGBUS, if it is not; call this before looking at maps.
 
     Others may have taken its place since (`faulthandler.enable()`). Then it goes on top of theirs.
     If theirs gives the signal back to ours, that passes it to the first one that it has replaced.
@@ -217,16 +218,14 @@ def _install() -> None:
     libc.sigaction(signal.SIGBUS, None, byref(now))
     if now.handler == handler:
         return
-    before = (now.handler or 0, now.flags)
-    _chain[1:3] = before
-    if not _is_installed:
-        _chain[3:5] = before
-        _is_installed.append(True)
-    ours = _Action(handler=handler, flags=_SA_SIGINFO | _SA_ONSTACK | _SA_NODEFER)
-    libc.sigaction(signal.SIGBUS, byref(ours), None)
-
-
-_is_installed: list[bool] = []
+    with _lock:
+        before = (now.handler or 0, now.flags)
+        _chain[1:3] = before
+        if not _is_installed:
+            _chain[3:5] = before
+            _is_installed.append(True)
+        ours = _Action(handler=handler, flags=_SA_SIGINFO | _SA_ONSTACK | _SA_NODEFER)
+        libc.sigaction(signal.SIGBUS, byref(ours), None)
 
 
 class FileMap:
@@ -238,7 +237,6 @@ class FileMap:
         with _lock:
             if not _free:
                 raise OSError(errno.EMFILE, "too many maps")
-            _install()
             made = _libc().mmap(None, nbytes, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
             if made == _FAILED:
                 raise OSError(ctypes.get_errno(), "mmap")

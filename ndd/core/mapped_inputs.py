@@ -10,32 +10,31 @@ from __future__ import annotations
 import numpy as np
 
 from ..fusion.graph.node import Node, source
-from ..fusion.graph.storage import FileMemory, Storage, allocate, contiguous
+from ..fusion.graph.shapes import Array
+from ..fusion.graph.storage import Storage, allocate, contiguous
 from ..kernels.cpu.bus_errors import copy_parts
 
 
-def copied_node(node: Node, mapped: FileMemory) -> Node:
-    """The value of a node as it is now, in memory that nobody else writes to.
-
-    It is copied once, unless the user may have written to it.
-    """
+def copied_node(node: Node) -> Node:
+    """The value of a node in memory that nobody else writes to. It is copied once."""
     storage = node.stored
     made = storage.copied
-    if made is None or storage.external:
+    if made is None:
+        storage.owner.mapped.protect()
         made = _copied(node, storage)
-        check_mapped(node, mapped)  # after copying: what was lost before is lost now
-        if not storage.external:
-            storage.copied = made
+        check_mapped(node)  # after copying: what was lost before is lost now
+        storage.copied = made
     copy = source(made, node.shapes, node.dtype, node.layout, node.batch)
     copy = copy.like(op=node.op, source_info=node.source_info, doubts=node.doubts)
     copy.result.site, copy.result.context = node.result.site, node.result.context
     return copy
 
 
-def check_mapped(node: Node, mapped: FileMemory) -> None:
-    """Raise an error if the files of a value have been truncated."""
+def check_mapped(node: Node) -> None:
+    """Raise an error if the files of a value have lost some of it."""
     storage = node.stored
-    mapped.check(storage.addresses, _sizes(node))
+    storage.owner.mapped.protect()
+    storage.owner.mapped.check(storage.addresses, _sizes(node))
 
 
 def _copied(node: Node, storage: Storage) -> Storage:
@@ -46,6 +45,6 @@ def _copied(node: Node, storage: Storage) -> Storage:
     return made
 
 
-def _sizes(node: Node) -> np.ndarray:
+def _sizes(node: Node) -> Array:
     sizes = node.shapes.sizes(node.dtype.bytes)
     return np.broadcast_to(sizes, node.stored.addresses.shape)

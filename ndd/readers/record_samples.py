@@ -145,6 +145,7 @@ class Column:
         mapped = getattr(self.storage.owner, "mapped", None)
         if mapped is None:
             return found
+        mapped.protect()
         copied = found.copy()
         mapped.check(np.array([address]), np.array([found.nbytes]))
         return copied

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...fusion.graph.shapes import Array
 from ...fusion.graph.storage import Held, Storage, array_at
-from ...kernels.cpu.bus_errors import PAGE
+from ...kernels.cpu.bus_errors import PAGE, protect
 from ..contents import Contents
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ class MappedFiles:
     def __init__(self, parts: Sequence[_Part]) -> None:
         self._parts = parts
 
+    def protect(self) -> None:
+        """Turn what was lost into zeros, from now on."""
+        protect()
+
     def is_whole(self) -> bool:
         """Whether all files still are as long as they were."""
         return all(part.end() is None for part in self._parts)
@@ -82,6 +86,7 @@ class MappedContents(Contents):
         """A copy: only those who ask for the storage know what it is."""
         if isinstance(k, slice):
             return MappedContents(self._addresses[k], self._sizes[k], self._owner)
+        protect()
         shape = (int(self._sizes[k]),)
         found = array_at(int(self._addresses[k]), shape, np.dtype(np.uint8)).copy()
         try:
@@ -100,6 +105,7 @@ def map_parts(
     files: dict[int, LocalFile], numbers: Array, offsets: Array, ends: Array
 ) -> MappedContents | None:
     """Parts of files in memory; None if a file has become shorter, or there is no room for maps."""
+    protect()
     parts: list[_Part] = []
     addresses = offsets.copy()
     try:
