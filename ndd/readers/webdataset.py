@@ -17,7 +17,7 @@ from .reader import Reader
 from .record_samples import Column, ColumnTable, RecordSamples, listed, paths_of
 from .stores import tar
 from .stores.byte_files import open_bytes
-from .stores.columns import Columns, shortened
+from .stores.columns import Columns, Packed
 from .stores.record_index import RecordIndex
 
 _MISSING = ("empty", "skip", "error")
@@ -36,7 +36,7 @@ class TarSamples(RecordSamples):
     """
 
     def __init__(
-        self, index: RecordIndex, indexes: Sequence[str], lines: Array, dtypes: Sequence[DType]
+        self, index: RecordIndex, indexes: Sequence[str], lines: Packed, dtypes: Sequence[DType]
     ) -> None:
         super().__init__("readers.Webdataset", index)
         self._indexes, self._lines, self._dtypes = indexes, lines, dtypes
@@ -216,7 +216,7 @@ class Webdataset(Reader):
         lines = Columns(1)
         indexes = listed(self._where, self._usable_indexes)
         index = listed(self._where, lambda: self._index(indexes, lines))
-        return TarSamples(index, indexes, shortened(lines.finish()[0]), self._dtypes)
+        return TarSamples(index, indexes, Packed(lines.finish()[0]), self._dtypes)
 
     def _usable_indexes(self) -> list[str]:
         """The index of each archive; an empty path for one that says too little."""
