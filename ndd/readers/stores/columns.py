@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -95,6 +96,16 @@ class Packed:
     @property
     def nbytes(self) -> int:
         return self._short.nbytes
+
+
+def trim() -> None:
+    """Give freed memory back to the system, if the C library is one that keeps it (glibc).
+
+    Listing 10⁶ samples of archives frees 36 MB in pieces between others that stay.
+    """
+    release = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if release is not None:
+        release(0)
 
 
 def _memory(count: int, dtype: type[np.integer[Any]]) -> Array:

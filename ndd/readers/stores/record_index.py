@@ -10,10 +10,12 @@ import numpy as np
 
 from ...fusion.graph.shapes import Array
 from .byte_files import ByteFiles
-from .columns import Columns, Packed
+from .columns import Columns, Packed, trim
 
 if TYPE_CHECKING:
     from .remote import RemoteOptions
+
+_MANY = 100_000  # records; below, what listing leaves behind is little
 
 
 class RecordIndex:
@@ -58,6 +60,8 @@ class RecordIndex:
             packed.append(Packed(columns[0]))
             del columns[0]
         self._offsets, self._lengths = packed[0::2], packed[1::2]
+        if len(self) >= _MANY:
+            trim()
         return self
 
     @property
