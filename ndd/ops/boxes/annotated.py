@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core import convert
+from ...core.inputs import on_host
 from ...fusion.graph.node import Node, source
 from ...fusion.graph.shapes import Array, Shapes
 from ...fusion.graph.storage import Held, Storage, address_of, contiguous
@@ -15,8 +16,6 @@ _NOTHING = np.zeros(64, np.uint8)
 
 def packed_on_host(node: Node) -> Node:
     """The node in host memory with its values computed, and every sample contiguous."""
-    from ...core.call import on_host
-
     held = on_host(node)
     if held.stored.strides is None:
         return held

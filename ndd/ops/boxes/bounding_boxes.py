@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.inputs import on_host
 from ...core.schema import REQUIRED, arg, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
@@ -195,8 +196,6 @@ def bbox_rotate(
 
 
 def _on_host(node: Node) -> Node:
-    from ...core.call import on_host
-
     return on_host(node)
 
 
