@@ -48,16 +48,16 @@ class Joined:
     def handed_out(self) -> bool:
         return any(getattr(owner, "handed_out", False) for owner in self.owners)
 
-    @property
-    def mapped(self) -> FileMemory | None:
-        found = [m for owner in self.owners if (m := getattr(owner, "mapped", None)) is not None]
-        return _SeveralFiles(found) if len(found) > 1 else next(iter(found), None)
-
     @handed_out.setter
     def handed_out(self, value: bool) -> None:
         for owner in self.owners:
             if hasattr(owner, "handed_out"):
                 owner.handed_out = value
+
+    @property
+    def mapped(self) -> FileMemory | None:
+        found = [m for owner in self.owners if (m := getattr(owner, "mapped", None)) is not None]
+        return _SeveralFiles(found) if len(found) > 1 else next(iter(found), None)
 
 
 class _SeveralFiles:

@@ -91,7 +91,9 @@ class TarSamples(RecordSamples):
             storage, sizes = stored
             addresses = np.ascontiguousarray(storage.addresses.reshape(-1, width).T)
             columns = [
-                self._column(d, Storage(addresses[k], storage.owner).share_flags(storage), sizes[k::width])
+                self._column(
+                    d, Storage(addresses[k], storage.owner).share_flags(storage), sizes[k::width]
+                )
                 for k, d in enumerate(self._dtypes)
             ]
             return ColumnTable(len(indices), columns)

@@ -34,9 +34,7 @@ def contents():
 def data_set(request, tmp_path, contents):
     """The file, and a function that makes readers which yield one output."""
     if request.param == "tar":
-        path = write_tar(
-            tmp_path / "a.tar", [(f"{k:02d}.jpg", c) for k, c in enumerate(contents)]
-        )
+        path = write_tar(tmp_path / "a.tar", [(f"{k:02d}.jpg", c) for k, c in enumerate(contents)])
         return path, lambda **o: ndd.readers.Webdataset(paths=path, ext="jpg", **o)
     made = write_tfrecord(tmp_path / "a.tfrecord", *(example(image=strings(c)) for c in contents))
     feature = ndd.tfrecord.FixedLenFeature((), ndd.tfrecord.string, "")
@@ -93,7 +91,7 @@ def test_ops_do_not_see_later_changes(data_set, contents):
     (batch,) = [output(item) for item in reader().next_epoch(batch_size=COUNT)]
     before = batch + np.uint8(0)
     at = Path(path).read_bytes().index(contents[0])
-    with open(path, "r+b") as file:
+    with Path(path).open("r+b") as file:
         file.seek(at)
         file.write(bytes(BYTES))
     assert samples(before) == samples(batch + np.uint8(0)) == contents
@@ -102,7 +100,7 @@ def test_ops_do_not_see_later_changes(data_set, contents):
 
 def test_the_policy_decides_about_samples_that_are_lost_when_they_are_read(data_set, contents):
     path, reader = data_set
-    size = os.path.getsize(path)
+    size = Path(path).stat().st_size
     made, filling = reader(), reader(on_error="fill")
     os.truncate(path, size - 3 * BYTES)
     with pytest.raises(ValueError, match=r"a\.(tar|tfrecord).* bytes at offset \d+ are wanted"):
@@ -140,7 +138,7 @@ def test_a_file_that_was_shorter_for_a_while(data_set, contents):
     address = int(first._node.stored.addresses[5])
     os.truncate(path, 1000)
     assert _bytes(address, 9) == bytes(9)
-    with open(path, "r+b") as file:
+    with Path(path).open("r+b") as file:
         file.write(data)
     with pytest.raises(ValueError, match="was truncated while it was read: sample"):
         samples(first)
@@ -336,9 +334,11 @@ def test_a_file_shrinks_in_mid_epoch_while_decoders_work(tmp_path):
     assert len(jpegs[0]) > 80_000
     counts = {"right": 0, "lost": 0}
     for trial in range(12):
-        with open(path, "r+b") as file:
+        with Path(path).open("r+b") as file:
             file.write(whole)
-        reader = ndd.readers.Webdataset(paths=path, ext="jpg", seed=trial, random_shuffle=trial % 2 == 1)
+        reader = ndd.readers.Webdataset(
+            paths=path, ext="jpg", seed=trial, random_shuffle=trial % 2 == 1
+        )
         timer = threading.Timer(0.002 + 0.004 * trial, os.truncate, (path, 600_000))
         timer.start()
         epoch = reader.next_epoch(batch_size=6)
@@ -347,7 +347,9 @@ def test_a_file_shrinks_in_mid_epoch_while_decoders_work(tmp_path):
                 (batch,) = next(epoch)
                 pixels = [np.asarray(t) for t in ndd.decoders.image(batch).tensors]
             except ValueError as error:
-                assert "a.tar" in str(error) and ("truncated" in str(error) or "wanted" in str(error))
+                assert "a.tar" in str(error) and (
+                    "truncated" in str(error) or "wanted" in str(error)
+                )
                 counts["lost"] += 1
                 continue
             assert all(any(np.array_equal(p, w) for w in wanted) for p in pixels)

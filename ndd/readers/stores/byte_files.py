@@ -212,7 +212,8 @@ class ByteFiles:
         is_first[1:] = (number[1:] != number[:-1]) | (gaps < 0) | (gaps > _GAP_BYTES)
         first = np.flatnonzero(is_first)
         if self._is_worth_maps(len(files), len(first), int((end - offset).sum())):
-            mapped = map_parts(files, number, offset, end)
+            local = {n: file for n, file in files.items() if isinstance(file, LocalFile)}
+            mapped = map_parts(local, number, offset, end)
             if mapped is not None:
                 return mapped
         begin, stop = offset[first], end[np.append(first[1:], len(end)) - 1]

@@ -7,7 +7,7 @@ get a copy (core/mapped_inputs.py), because others may change the file at any ti
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +25,9 @@ class _Part:
     """The part of a mapped file that ends with the last byte that a batch needs of it."""
 
     def __init__(self, file: LocalFile, end: int) -> None:
-        self._file, self._map = file, file.mapped()
-        self.path, self.begin = file.path, self._map.address
-        self._end = end
+        self._file, self._map, self._end = file, file.mapped(), end
+        self.path = file.path
+        self.begin: int = self._map.address
 
     def touch(self, begin: Array, end: Array) -> None:
         """Bring the bytes between offsets into memory."""
@@ -102,7 +102,7 @@ class MappedContents(Contents):
 
 
 def map_parts(
-    files: dict[int, LocalFile], numbers: Array, offsets: Array, ends: Array
+    files: Mapping[int, LocalFile], numbers: Array, offsets: Array, ends: Array
 ) -> MappedContents | None:
     """Parts of files in memory; None if a file has become shorter, or there is no room for maps."""
     protect()

@@ -21,7 +21,7 @@ _MANY = 100_000  # records; below, what listing leaves behind is little
 class RecordIndex:
     """Where the records of several files are: at most 8 bytes for each offset and each length.
 
-    Offsets take 8 only in files of more than 2 GB (archives: 1 TB), lengths in records of that size.
+    Offsets take 8 only in files of more than 2 GB (archives: 1 TB), lengths in such records.
 
     Records are listed file by file, so the number of the file follows from the record's number.
     A record may have several parts, each with its own offset and length.
