@@ -13,6 +13,7 @@ import pytest
 
 import ndd
 from ndd.cli import main
+from ndd.kernels.cpu.helpers import function
 from ndd.readers.epoch import MAX_BATCHES_PER_RUN, batches_per_run
 from ndd.readers.stores import columns, crc32c, tfrecord_file
 from tests.readers.datasets import (
@@ -332,6 +333,17 @@ def test_batches_that_are_read_together(tmp_path):
             good += item["n"].torch().flatten().tolist()
     assert good == list(range(16))
     assert next(epoch)["n"].torch().flatten().tolist() == [20, 21, 22, 23]
+
+
+@pytest.mark.parametrize("kind", [2, 3])
+def test_numbers_beyond_those_that_were_counted_are_not_written(kind):
+    """Another process may change a mapped file after its lists were checked."""
+    content = field(1, struct.pack("<3f", 1, 2, 3)) if kind == 2 else field(1, b"\x01\x02\x03")
+    data = np.frombuffer(content * 2, np.uint8)
+    target = np.full(8, -1, np.float32 if kind == 2 else np.int64)
+    lists = np.array([[data.ctypes.data, len(data), target.ctypes.data, 4]], np.int64)
+    function("example_values")(lists.ctypes.data, 1, kind)
+    assert target.tolist() == [1, 2, 3, 1, -1, -1, -1, -1]
 
 
 def test_index_from_the_command_line(made, tmp_path, capsys):
