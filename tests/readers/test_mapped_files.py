@@ -124,7 +124,10 @@ def test_whoever_wants_bytes_that_are_lost_gets_an_error(data_set):
         lambda: first + np.uint8(1),
         lambda: ndd.decoders.image(first),
     ):
-        with pytest.raises(ValueError, match=r"was truncated while it was read: sample \d of"):
+        with pytest.raises(
+            ValueError,
+            match=r"was truncated while it was read: 100\d+ bytes at offset \d+ are wanted",
+        ):
             use()
 
 
@@ -140,7 +143,7 @@ def test_a_file_that_was_shorter_for_a_while(data_set, contents):
     assert _bytes(address, 9) == bytes(9)
     with Path(path).open("r+b") as file:
         file.write(data)
-    with pytest.raises(ValueError, match="was truncated while it was read: sample"):
+    with pytest.raises(ValueError, match="was truncated for a while, or cannot be read: 100"):
         samples(first)
     found = [s for item in made.next_epoch(batch_size=6) for s in samples(output(item))]
     assert found == contents

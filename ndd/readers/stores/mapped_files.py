@@ -37,11 +37,17 @@ class _Part:
     def has(self, address: int) -> bool:
         return 0 <= address - self.begin < self._end
 
+    def is_long(self) -> bool:
+        """Whether the file has all bytes of this part now."""
+        return self._size() >= self._end
+
     def end(self) -> int | None:
-        """Where the file ends by now, if that is inside of this part."""
-        lost = self._map.lost_from() - self.begin
-        end = min(os.fstat(self._file.descriptor).st_size, lost)
+        """Where the bytes ended when somebody looked, or end now, if that is in this part."""
+        end = min(self._size(), self._map.lost_from() - self.begin)
         return None if end >= self._end else end
+
+    def _size(self) -> int:
+        return os.fstat(self._file.descriptor).st_size
 
 
 class MappedFiles:
@@ -66,10 +72,13 @@ class MappedFiles:
                 continue
             for k in np.flatnonzero(addresses + sizes > part.begin + end).tolist():
                 if part.has(int(addresses[k])) and sizes[k]:
+                    what = "was truncated while it was read"
+                    if part.is_long():
+                        what = "was truncated for a while, or cannot be read"
                     raise ValueError(
-                        f"{part.path!r} was truncated while it was read: sample {k} of the batch "
-                        f"has {sizes[k]} bytes at offset {addresses[k] - part.begin}, and the file "
-                        f"ends at {end}"
+                        f"{part.path!r} {what}: {sizes[k]} bytes at offset "
+                        f"{addresses[k] - part.begin} are wanted, but there is nothing from {end} "
+                        f"on"
                     )
 
 
