@@ -31,7 +31,12 @@ class _Part:
 
     def touch(self, begin: Array, end: Array) -> None:
         """Bring the bytes between offsets into memory."""
-        for first, last in _runs(begin, end):
+        runs = _runs(begin, end)
+        # Scattered records come from the disk all at once: 1700 MB/s, one by one 850. The system
+        # reads on by itself behind neighbours: 2900 MB/s, with advice 1100.
+        for first, last in runs if len(runs) > 1 else []:
+            os.posix_fadvise(self._file.descriptor, first, last - first, os.POSIX_FADV_WILLNEED)
+        for first, last in runs:
             self._map.touch(self.begin + first, self.begin + last)
 
     def has(self, address: int) -> bool:
