@@ -16,7 +16,7 @@ from . import convert
 from .dlpack import export_host
 from .enumerations import names, refuse_export
 from .errors import user_site
-from .handle import Handle, evaluate_node, finish_call, hand_out
+from .handle import Handle, check_files, evaluate_node, finish_call, hand_out
 
 
 class Tensor(Handle):
@@ -94,6 +94,7 @@ class Tensor(Handle):
                 "a GPU tensor cannot be read by NumPy; copy it to the host first: tensor.cpu()"
             )
         assert node.storage is not None
+        check_files(node)
         return as_array(node.storage, node, 0)
 
     def _read_only(self) -> np.ndarray[Any, Any]:
