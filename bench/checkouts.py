@@ -124,6 +124,7 @@ class Side:
     def __init__(self, checkout: Path, program: str) -> None:
         code = _WORKER.format(program=textwrap.dedent(program))
         env = {**os.environ, "PYTHONPATH": str(checkout), "OMP_WAIT_POLICY": "PASSIVE"}
+        env["NDD_TIERS"] = "0"  # the steady state is compared: wait for fused kernels
         self._process = subprocess.Popen(
             [sys.executable, "-c", code], cwd=checkout, env=env, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
