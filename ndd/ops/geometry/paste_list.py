@@ -49,11 +49,11 @@ def _paste(node: Node, inputs: list[Node], job: _Job) -> Storage:
     storage = allocate(node.shapes, itemsize)
     entries = _entries(node, inputs, job.regions, storage)
     copy, address, each = function("copy_rectangles"), address_of(entries), entries.shape[1]
-    pool = job.context.thread_pool
-    if pool.num_threads == 1 or node.count == 1:
-        copy(address, 0, node.count * each)
-    else:
-        pool.parallel_for(node.count, lambda s, _: copy(address, s * each, (s + 1) * each))
+
+    def fill(sample: int, worker: int) -> None:
+        copy(address, sample * each, (sample + 1) * each)
+
+    job.context.thread_pool.parallel_for(node.count, fill)
     return storage
 
 
