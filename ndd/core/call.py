@@ -652,9 +652,7 @@ def _pointwise(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int
     return node
 
 
-def _numbers(
-    op: OpDef, others: Sequence[Any]
-) -> tuple[list[Node | None], list[Node], list[Node]]:
+def _numbers(op: OpDef, others: Sequence[Any]) -> tuple[list[Node | None], list[Node], list[Node]]:
     """The numbers of a call for the kernel, as nodes: all of them, without None, and those that are
     not plain numbers."""
     known = op.default_args.get
