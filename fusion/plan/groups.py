@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...kernels.cpu.runtime import looks_up_many
+from ...kernels.cpu.helpers import looks_up_many
 from ...kernels.ir.tabulate import tabulated
 from ..kinds.base import Terms
 from .draft import Draft

@@ -183,15 +183,6 @@ def machine() -> str:
     return digest(*host, *versions, platform.machine(), *own)
 
 
-@cache
-def looks_up_many() -> bool:
-    """Whether this CPU looks up 64 bytes at once: see native/byte_tables.py."""
-    with cpu_helpers.compiling:
-        import llvmlite.binding as llvm
-
-        return bool(llvm.get_host_cpu_features().get("avx512vbmi", False))
-
-
 def baked_files() -> list[Path]:
     """Every file whose constants may be in object code.
 

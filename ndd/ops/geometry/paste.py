@@ -12,7 +12,7 @@ from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
 from ...kernels.ir.dtypes import DType
 from ..pointwise.conversion import cast_node
 from .paste_frames import by_frame
-from .paste_list import Regions, paste_list
+from .paste_list import PastedRegions, paste_list
 from .window import beside, c_cast, check_numbers
 
 _POSITION = "position of the image: 0 at the beginning of the canvas, 1 at its end."
@@ -161,7 +161,7 @@ def multi_paste(
     _check_inside("source", start, extents, rows)
     _check_inside("canvas", place, extents, whole)
     if rows.shape[1] > CHAIN and all(x.device is None for x in inputs):
-        regions = Regions(start, extents, place, None if in_ids is None else ids)
+        regions = PastedRegions(start, extents, place, None if in_ids is None else ids)
         result = paste_list(inputs, size, layout, regions)
     else:
         sources = inputs

@@ -19,7 +19,7 @@ from ...kernels.cpu.native import rectangles as at
 from ...runtime.context import EvalContext, current_context
 
 
-class Regions(NamedTuple):
+class PastedRegions(NamedTuple):
     """For each sample and region [samples, regions, 2]: its start in the source, its height and
     width, its place on the canvas. `ids`: the sample of the only input that is read, or None if
     region k is one of input k."""
@@ -31,12 +31,12 @@ class Regions(NamedTuple):
 
 
 class _Job(NamedTuple):
-    regions: Regions
+    regions: PastedRegions
     context: EvalContext
 
 
-def paste_list(inputs: tuple[Node, ...], size: Array, layout: str, regions: Regions) -> Node:
-    """Regions pasted onto canvases of zeros of these sizes, later ones onto earlier ones."""
+def paste_list(inputs: tuple[Node, ...], size: Array, layout: str, regions: PastedRegions) -> Node:
+    """PastedRegions pasted onto canvases of zeros of these sizes, later ones onto earlier ones."""
     first = inputs[0]
     job = _Job(regions, current_context())
     return build.host(
@@ -57,7 +57,7 @@ def _paste(node: Node, inputs: list[Node], job: _Job) -> Storage:
     return storage
 
 
-def _entries(node: Node, inputs: list[Node], regions: Regions, storage: Storage) -> Array:
+def _entries(node: Node, inputs: list[Node], regions: PastedRegions, storage: Storage) -> Array:
     """Per sample, an entry that clears the canvas and one for each region."""
     sources = [contiguous(x) if x.stored.strides is not None else x.stored for x in inputs]
     if regions.ids is None:
