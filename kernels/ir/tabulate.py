@@ -18,7 +18,7 @@ from .spec import KernelSpec
 TABLE_MIN_COST = 24
 # The same for bytes side by side that become bytes, if the CPU looks up 64 at once (AVX-512 VBMI).
 # Zen 5, 16 photos of 375×500×3 bytes, computed / looked up: brightness (cost 11) 0.56 / 0.22 ms,
-# solarize by arithmetic (10) 0.36 / 0.26. A copy takes 0.22, so cheap integer operations do not gain.
+# solarize by arithmetic (10) 0.36 / 0.26. A copy takes 0.22, so cheaper operations do not gain.
 BYTES_MIN_COST = 8
 MAX_TABLES = 8  # one for each stored value
 _COMPUTED = ("fetch", "bilinear", "lane", "core")

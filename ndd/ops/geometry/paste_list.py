@@ -30,7 +30,7 @@ class PastedRegions(NamedTuple):
     ids: Array | None
 
 
-class _Job(NamedTuple):
+class _PasteJob(NamedTuple):
     regions: PastedRegions
     context: EvalContext
 
@@ -38,13 +38,13 @@ class _Job(NamedTuple):
 def paste_list(inputs: tuple[Node, ...], size: Array, layout: str, regions: PastedRegions) -> Node:
     """PastedRegions pasted onto canvases of zeros of these sizes, later ones onto earlier ones."""
     first = inputs[0]
-    job = _Job(regions, current_context())
+    job = _PasteJob(regions, current_context())
     return build.host(
         "multi_paste", _paste, inputs, Shapes(size), first.dtype, layout, first.batch, job, None
     )
 
 
-def _paste(node: Node, inputs: list[Node], job: _Job) -> Storage:
+def _paste(node: Node, inputs: list[Node], job: _PasteJob) -> Storage:
     itemsize = node.dtype.bytes
     storage = allocate(node.shapes, itemsize)
     entries = _entries(node, inputs, job.regions, storage)
