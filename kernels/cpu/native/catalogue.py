@@ -41,6 +41,7 @@ from .folded_sums import sum_folded_row
 from .fourier import sum_lanes, transform_frames
 from .jpeg_headers import jpeg_frames
 from .pcm_samples import pcm_samples
+from .rectangles import make_copy_rectangles
 from .row_moves import copy_row, weave_row
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
@@ -106,6 +107,8 @@ def helper(name: str) -> tuple[Any, Any]:
         function = row_moves.move_row(int(rest[1]))
     elif name.startswith("gather_row"):
         function = row_moves.gather_row(int(rest[1]))
+    elif name == "copy_rectangles":
+        function = make_copy_rectangles()
     elif name.startswith("find_objects"):
         function = make_find_objects(DType.parse(rest[1]))
     elif name.startswith("whole_rows"):
