@@ -46,6 +46,7 @@ from .row_moves import copy_row, weave_row
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
 from .sincs import block_start, resample_block
+from .streamed_rows import add_to_piece, end_rows, finish_streams
 from .tar_headers import tar_headers
 from .vectors import F32, I32, ask_to_write
 from .window_rows import add_scaled, turn_line
@@ -53,8 +54,8 @@ from .window_sums import has_next, lines_ahead
 from .yuv_rows import yuv420_rows
 
 __all__ = [
-    "as_f32", "ask_to_write", "block_start", "external", "has_next", "helper", "lines_ahead",
-    "note", "stepped", "sum_of_bytes", "sum_of_squares",
+    "as_f32", "ask_to_write", "block_start", "external", "finish_streams", "has_next", "helper",
+    "lines_ahead", "note", "stepped", "sum_of_bytes", "sum_of_squares",
 ]  # fmt: skip
 
 
@@ -72,7 +73,7 @@ _PLAIN = (
     fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, sum_folded_row, turn_line,
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
     example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
-    yuv420_rows, lose_jpeg, turn_boxes, flac_frames, pcm_samples,
+    yuv420_rows, lose_jpeg, turn_boxes, flac_frames, pcm_samples, add_to_piece, end_rows,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
