@@ -162,7 +162,8 @@ def test_threads_have_their_own_and_end_them() -> None:
 
 
 ENDLESS = """
-import ndd, sys
+import ndd, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
 from ndd.codecs.image.isolated import decoder_process
 from tests.decoders.fixtures import as_bytes, files
 data = ndd.batch([as_bytes(files()["jpeg"])] * 32)
@@ -181,7 +182,10 @@ def test_no_process_is_left_behind(number: signal.Signals) -> None:
     children = [int(pid) for pid in started.stdout.readline().split()]
     assert children
     started.send_signal(number)
-    started.communicate(timeout=60)
+    try:
+        started.communicate(timeout=60)
+    finally:
+        started.kill()
     deadline = time.monotonic() + 30
     while any(Path(f"/proc/{pid}").exists() for pid in children):
         assert time.monotonic() < deadline, children
