@@ -62,12 +62,11 @@ class Marks(NamedTuple):
 
 def marks_of(spec: KernelSpec) -> Marks | None:
     """The marks of a kernel's running sums; None if it has none, or if they are no rows' sums."""
-    if spec.core is not None:
-        return None
     calls: dict[Expr, Expr] = {}
-    values = [inlined(v, calls) for p in spec.static_points for v in spec.at_point(p)]
-    sums = tuple(e for e in walk(values) if e.op == "stepped")
-    if not sums or len({e.args[2] for e in sums}) > 1 or sums[0].args[2].op != "index":
+    if spec.core is not None or not _sums([inlined(v, calls) for v in spec.values]):
+        return None
+    sums = _sums([inlined(v, calls) for p in spec.static_points for v in spec.at_point(p)])
+    if len({e.args[2] for e in sums}) > 1 or sums[0].args[2].op != "index":
         return None
     slot, _ = sums[0].args[2].attr
     leaves = [
@@ -84,6 +83,10 @@ def marks_of(spec: KernelSpec) -> Marks | None:
         return None
     made = _spec_of_marks(spec, sums, loads, indices, rows)
     return Marks(sums, x, slot, rows, loads, indices, made)
+
+
+def _sums(values: list[Expr]) -> tuple[Expr, ...]:
+    return tuple(e for e in walk(values) if e.op == "stepped")
 
 
 def _slots(leaves: Sequence[Expr], *ops: str) -> tuple[int, ...]:
