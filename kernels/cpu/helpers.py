@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,15 @@ def function(name: str) -> Callable[[int, int, int], int]:
 
     background.uninterrupted(lambda: ensure([name], machine(), link))
     return native(*_loaded[name])
+
+
+@cache
+def looks_up_many() -> bool:
+    """Whether this CPU looks up 64 bytes at once: see native/byte_tables.py."""
+    with compiling:
+        import llvmlite.binding as llvm
+
+        return bool(llvm.get_host_cpu_features().get("avx512vbmi", False))
 
 
 def _symbol(name: str) -> str:

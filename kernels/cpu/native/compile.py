@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from llvmlite.binding import newpassmanagers
+from numba import njit
 from numba.core import compiler, ir, postproc, transforms, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
@@ -40,6 +41,14 @@ class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
             passes.add_pass(step, step.name())
         passes.finalize()
         return [passes]
+
+
+def part(function: Any) -> Any:
+    """A function that native functions call, compiled in two thirds of the time of `njit`."""
+    return njit(
+        function, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True,
+        pipeline_class=KernelCompiler,
+    )  # fmt: skip
 
 
 class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]

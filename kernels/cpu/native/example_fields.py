@@ -199,20 +199,24 @@ def example_fields(job, count, found):  # type: ignore[no-untyped-def]
 
 
 def example_values(lists, count, kind):  # type: ignore[no-untyped-def]
-    """Write the numbers of checked lists: rows of (address, size, target)."""
+    """Write the numbers of checked lists: rows of (address, size, target, how many at most).
+
+    Others may have changed the record since it was checked: it may lie in a mapped file.
+    """
     for s in range(count):
-        data, end = _get_i64(lists, 3 * s), _get_i64(lists, 3 * s + 1)
-        target, done, at = _get_i64(lists, 3 * s + 2), 0, 0
+        data, end = _get_i64(lists, 4 * s), _get_i64(lists, 4 * s + 1)
+        target, most = _get_i64(lists, 4 * s + 2), _get_i64(lists, 4 * s + 3)
+        done, at = 0, 0
         while at < end:
             number, _, inner, stop = _field(data, at, end)
             if number == 0:
                 break
             if number == 1 and kind == _FLOATS:
-                for i in range((stop - inner) // 4):
+                for i in range(min((stop - inner) // 4, most - done)):
                     _put_u32(target, done, _get_u32(data + inner, i))
                     done += 1
             elif number == 1:
-                while inner < stop:
+                while inner < stop and done < most:
                     value, inner = _varint(data, inner, stop)
                     if inner < 0:
                         break
