@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ndd.kernels.cpu import runtime as cpu_runtime
+from ndd.kernels.cpu.cores import columns_of
 from ndd.kernels.gpu import cubin, simulated
 from ndd.kernels.gpu import kernel as gpu_kernel
 from ndd.kernels.gpu import runtime as gpu_runtime
@@ -97,7 +98,8 @@ def make_outputs(spec: KernelSpec, samples: list[Sample], shift: int = 0) -> lis
 
 def run_cpu(spec: KernelSpec, samples: list[Sample]) -> list[list[Any]]:
     outputs = make_outputs(spec, samples)
-    table = make_table(spec, samples, outputs)
+    own = np.zeros((len(samples), len(columns_of(spec)) - len(spec.columns)), np.int64)
+    table = np.hstack([make_table(spec, samples, outputs), own])
     cpu_runtime.get_kernel(spec).run(table.ctypes.data, 0, len(table))
     return outputs
 
