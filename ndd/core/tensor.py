@@ -178,9 +178,10 @@ class Tensor(Handle):
         return bool(self.item())
 
     def __index__(self) -> int:
-        if not (self.dtype.is_integer and self.size == 1):
+        # Not one with axes: NumPy would take it for a number, and drop the axis that it indexes.
+        if not (self.dtype.is_integer and self.ndim == 0):
             raise TypeError(
-                f"only a single integer can be an index, this is {self.dtype} {self.shape}"
+                f"only an integer without axes can be an index, this is {self.dtype} {self.shape}"
             )
         return int(self.item())
 
