@@ -222,7 +222,10 @@ def test_fill_values():
         border="constant",
     )
     check("filter", images, kernel((5, 3)), numbers, layout=("HWC", None, None), border="constant")
-    check("filter", images, kernel((5, 3)), numbers, layout=("HWC", None, None), border="FILL")
+    for name in ("FILL", "const", "pad"):
+        check("filter", images, kernel((5, 3)), numbers, layout=("HWC", None, None), border=name)
+    for name in ("reflect", "reflect1001", "reflect101", "Edge"):
+        check("filter", images, kernel((5, 3)), layout=("HWC", None), border=name)
 
 
 def test_filter_valid():
