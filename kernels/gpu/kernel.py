@@ -88,7 +88,7 @@ class GpuKernel:
         sizes = self._renderer.sizes(spec)
         # What a plan depends on, besides the alignment of addresses.
         self._deciding = [
-            k for c, k in spec.columns.items() if c in sizes or c[0].endswith(_REACHING)
+            k for c, k in spec.columns.items() if c in sizes or str(c[0]).endswith(_REACHING)
         ]
         self._compiled: dict[tuple[Any, ...], Any] = {}
         if "codegen" in os.environ.get("NDD_DEBUG", ""):

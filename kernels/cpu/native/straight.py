@@ -21,11 +21,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from numba.core import types
+from numba.core import types as numba_types
 from numba.core.datamodel import default_manager, models
 from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from numba.core.typing import signature
+
+types: Any = numba_types  # it makes most of its names when it is imported
 
 _OPERATORS: dict[type, Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -144,9 +146,9 @@ class _Shortening:
         """Find the variables that a run stores, and those that it reads before."""
         for line in run.lines:
             for node in ast.walk(line.value):  # type: ignore[attr-defined]
-                is_variable = isinstance(node, ast.Name) and self.definitions[node.id] > 0
-                if is_variable and node.id not in run.stored and node.id not in run.reads:
-                    run.reads.append(node.id)
+                name = node.id if isinstance(node, ast.Name) else ""
+                if self.definitions[name] and name not in (*run.stored, *run.reads):
+                    run.reads.append(name)
             run.stored += [n for n in _targets(line) if n not in run.stored]
 
     def _called(self, run: _Run, place: dict[str, _Run]) -> RunType:
@@ -193,7 +195,8 @@ def _targets(line: ast.stmt) -> list[str]:
     if not isinstance(line, ast.Assign):
         return []
     target: Any = line.targets[0]
-    return [n.id for n in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    names: list[Any] = target.elts if isinstance(target, ast.Tuple) else [target]
+    return [n.id for n in names]
 
 
 class _Value:
