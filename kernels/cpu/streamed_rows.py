@@ -101,8 +101,8 @@ class StreamedRows:
         yield f"    tile_end = min(tile + size_of_piece, n_{axis})"
         for number, run in enumerate(self.runs):
             access = stores[run.store]
-            at = tuple({**dict(run.first), axis: "tile"}.items())
-            place = self.writer.offset("out", run.store, access, at)
+            at: dict[int, int | str] = {**dict(run.first), axis: "tile"}
+            place = self.writer.offset("out", run.store, access, tuple(at.items()))
             yield f"    at_{number} = out_{run.store} + ({place}) * {access.dtype.bytes}"
         yield "    if streams:"
         for number, run in enumerate(self.runs):
