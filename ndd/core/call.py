@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,24 +10,21 @@ import numpy as np
 from ..fusion.graph import build
 from ..fusion.graph.doubts import picked
 from ..fusion.graph.node import Definition, Node
-from ..fusion.graph.shapes import Array, Shapes
+from ..fusion.graph.shapes import Shapes
 from ..kernels.common import trace
-from ..kernels.common.memo import Memo
-from ..kernels.ir import dtypes as dt
 from ..kernels.ir import expr as ex
-from ..kernels.ir.dtypes import DType
 from ..kernels.ir.expr import Expr
 from ..loop.calls import site_of_caller
-from ..runtime.context import current_context
-from ..runtime.device import device as as_device
-from . import convert, enumerations, framewise
+from . import enumerations, framewise
+from .arguments import ARG_DTYPES, geometry_argument, kernel_argument
 from .batch import Batch
+from .choices import PLAIN, choices_of
 from .empty import is_empty, without_samples
-from .encoded_inputs import encoded_node
 from .errors import at_site, user_site
-from .handle import Handle, evaluate_argument, evaluate_node, finish_call, input_of
-from .schema import NOTHING, REQUIRED, OpDef, Param
-from .tensor import Tensor, tensor_node
+from .handle import Handle, finish_call, input_of
+from .inputs import check_data, input_node, on_gpu, place, repeat
+from .schema import OpDef, Param
+from .tensor import Tensor
 
 
 def call(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
@@ -110,13 +106,13 @@ def _build(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
         if isinstance(value, Handle):
             node = input_of(value)
         else:
-            node = _input_node(op.data[0 if op.variadic else k], value)
+            node = input_node(op.data[0 if op.variadic else k], value)
         if node.device is not None:
             is_on_host = False
         if node.dtype.is_enum:
             has_enums = True
         nodes.append(node)
-    ordinal = None if is_on_host else _place(nodes, choices[-1])
+    ordinal = None if is_on_host else place(nodes, choices[-1])
     if has_enums:
         return enumerations.checked(op, nodes, lambda n: _graph(op, n, choices, ordinal))
     if op.kind == "pointwise":
@@ -127,25 +123,27 @@ def _build(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
 def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | None) -> Any:
     """Let the body of a graph op build its nodes."""
     if op.frame_slots and framewise.is_given(op, others):
-        x = _check_data(op, nodes[0])
+        x = check_data(op, nodes[0])
         if "F" in (x.layout or ""):
             return _by_frame(op, x, others, ordinal)
-    arguments = _choices(op, others)
+    arguments = choices_of(op, others)
     computed: list[Node] = []
     for k, p in op.arg_slots:
-        node = arguments[p.name] = _argument(p, others[k])
+        node = arguments[p.name] = kernel_argument(p, others[k])
         if node is not None and node.op != "const":
             computed.append(node)
     for k, p in op.geometry_slots:
-        arguments[p.name], node = _geometry(p, others[k])
+        arguments[p.name], node = geometry_argument(p, others[k])
         if node is not None:
             computed.append(node)
     count = _count_of(op, nodes, computed, others)
     if ordinal is not None and not op.mixed:
-        nodes = [_on(n, ordinal) for n in nodes]
-        arguments = {k: _on(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()}
+        nodes = [on_gpu(n, ordinal) for n in nodes]
+        arguments = {
+            k: on_gpu(v, ordinal) if isinstance(v, Node) else v for k, v in arguments.items()
+        }
     if nodes:
-        nodes[0] = _check_data(op, nodes[0])
+        nodes[0] = check_data(op, nodes[0])
     if not op.data:
         arguments |= {"count": count, "ordinal": ordinal}
     elif op.mixed:
@@ -164,7 +162,7 @@ def _by_frame(op: OpDef, x: Node, others: Sequence[Any], ordinal: int | None) ->
     given = [input_of(v) for v in others if isinstance(v, Handle)]
     count = _count_of(op, [x], given, others)
     if ordinal is not None:
-        x = _on(x, ordinal)
+        x = on_gpu(x, ordinal)
     if count is not None:
         x = repeat(x, count)
     return framewise.by_frame(op, x, others, count, _graph, ordinal)
@@ -219,411 +217,6 @@ def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
             one_draw(op.name, p.name, value._node.op, count)
 
 
-# -- inputs --------------------------------------------------------------------------------------
-
-
-def _input_node(p: Param, value: Any) -> Node:
-    if isinstance(value, Handle):
-        return input_of(value)
-    if value is None:
-        raise TypeError(f"`{p.name}` is missing: got None, wanted a Tensor, a Batch or an array")
-    if p.files and (node := encoded_node(value)) is not None:
-        return node
-    is_list = isinstance(value, (list, tuple)) and len(value) > 0
-    item = value[0] if is_list else value
-    if isinstance(item, (str, bytes, os.PathLike)):
-        what = (
-            f"{type(value).__name__} of {type(item).__name__}" if is_list else type(item).__name__
-        )
-        hint = ""
-        if p.files:
-            hint = "; give the bytes of a file, as pathlib.Path(path).read_bytes() reads them"
-        elif isinstance(item, bytes):
-            hint = "; the bytes of a file are np.frombuffer(data, np.uint8)"
-        raise TypeError(f"`{p.name}` must be a Tensor, a Batch or an array, got {what}{hint}")
-    return tensor_node(value, None, None, None, copy=False)
-
-
-def _check_data(op: OpDef, node: Node) -> Node:
-    facts = node.dtype.name, node.layout, node.rank
-    if facts in op.accepted.entries:
-        return node
-    checked = _checked_data(op, node)
-    if checked is node and op.needs_channels is None:  # then `facts` decide alone
-        op.accepted[facts] = True
-    return checked
-
-
-def _checked_data(op: OpDef, node: Node) -> Node:
-    if node.dtype in op.rejects:
-        raise TypeError(f"element type {node.dtype} is not supported")
-    if not op.layouts:
-        return node
-    layout = resolve_layout(op.layouts, node)
-    if op.needs_channels is not None:
-        axis = layout.index("C")
-        extents = node.shapes.rows[:, axis]
-        bad = np.flatnonzero(extents != op.needs_channels)
-        if len(bad):
-            s = int(bad[0])
-            raise ValueError(
-                f"`{op.data[0].name}` must have {op.needs_channels} channels, sample {s} of shape "
-                f"{node.shapes.tuples[s]} ({layout}) has {extents[s]}"
-            )
-    return node if node.layout == layout else build.relabel("layout", node, layout)
-
-
-def resolve_layout(layouts: Sequence[str], node: Node) -> str:
-    """The node's layout if it is allowed; the first allowed one of its rank if it has none."""
-    if node.layout is not None:
-        if node.layout not in layouts:
-            raise ValueError(
-                f"the layout {node.layout!r} does not match any of the allowed layouts: "
-                f"{', '.join(layouts)}"
-            )
-        return node.layout
-    for layout in layouts:
-        if len(layout) == node.rank:
-            return layout
-    raise ValueError(
-        f"the number of dimensions {node.rank} does not match any of the allowed layouts: "
-        f"{', '.join(layouts)}"
-    )
-
-
-def _place(nodes: Sequence[Node], device: Any) -> int | None:
-    """Ordinal of the GPU to run on, or None for the CPU."""
-    on_gpu = {n.device for n in nodes if n.device is not None}
-    if len(on_gpu) > 1:
-        raise ValueError(f"the inputs are on different GPUs: {sorted(on_gpu)}")
-    follow = next(iter(on_gpu), None)
-    if device is None:
-        return follow
-    target = as_device(device)
-    assert target is not None
-    if target.device_type == "cpu":
-        if follow is not None:
-            raise ValueError(
-                f"an input is on gpu:{follow}, but device='cpu'; use .cpu() to copy it"
-            )
-        return None
-    if follow is not None and follow != target.device_id:
-        raise ValueError(f"an input is on gpu:{follow}, but device={str(target)!r}")
-    ordinal: int | None = target.device_id
-    return ordinal
-
-
-def _on(node: Node, ordinal: int) -> Node:
-    if node.device == ordinal:
-        return node
-    if node.op == "const":
-        return _const_on(node, ordinal)
-    return build.transfer(node, ordinal)
-
-
-_gpu_consts: Memo[tuple[Node, int], Node] = Memo("constants on GPUs", 8192)
-
-
-def _const_on(node: Node, ordinal: int) -> Node:
-    """A constant in device memory, uploaded once."""
-    found = _gpu_consts.get((node, ordinal))
-    if found is None:
-        moved = build.transfer(node, ordinal)
-        moved.result.context = current_context()
-        evaluate_node(moved)
-        found = _gpu_consts.setdefault((node, ordinal), moved.like(op="const"))
-    return found
-
-
-def repeat(node: Node, count: int) -> Node:
-    """A single tensor as a batch of `count` equal samples."""
-    if node.batch:
-        return node
-    return build.choose("repeat", node, np.zeros(count, np.int64), True)
-
-
-# -- arguments -----------------------------------------------------------------------------------
-
-_ARG_DTYPES = {float: dt.float32, int: dt.int32, bool: dt.bool_}
-
-
-def _or_default(p: Param, value: Any) -> Any:
-    if value is None:
-        if p.default is REQUIRED:
-            raise TypeError(f"argument `{p.name}` is required")
-        return p.default
-    return value
-
-
-def _argument(p: Param, value: Any) -> Node | None:
-    """A number for the kernel, as a node."""
-    if value is None:
-        value = _or_default(p, value)
-        if value is None:
-            return None
-    kind = _ARG_DTYPES[p.type]
-    if isinstance(value, (bool, int, float)):
-        return convert.const_scalar(p.type(value), kind)
-    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
-        node = convert.const_vector(tuple(p.type(v) for v in value), kind)
-    else:
-        node = _argument_node(p, value)
-        if node.dtype.is_enum:
-            raise TypeError(f"argument `{p.name}` must be a number, got {node.dtype}")
-    if p.any_shape or (p.per_frame and node.layout and node.layout[0] == "F"):
-        return node
-    if not p.vector and node.rank:
-        if bool((node.shapes.volumes != 1).any()):
-            raise ValueError(
-                f"argument `{p.name}` must be a number or one number per sample, "
-                f"got shape {node.shapes.tuples[0]}{_batch_hint(p.name, value)}"
-            )
-        node = build.drop_axes("scalar", node, range(node.rank), None)
-    elif p.vector and node.rank > 1 + p.matrix:
-        raise ValueError(
-            f"argument `{p.name}` must be a number or a {'matrix' if p.matrix else 'list'}, "
-            f"got {node.rank} dimensions"
-        )
-    return node
-
-
-def _batch_hint(name: str, value: Any) -> str:
-    """What to write instead of a list or an array of numbers, one for each sample."""
-    if isinstance(value, Handle) or np.ndim(value) != 1:
-        return ""
-    return f"; one number per sample is a Batch: {name}=ndd.batch([...])"
-
-
-def _argument_node(p: Param, value: Any) -> Node:
-    """A tensor, a batch or an array given as an argument."""
-    if isinstance(value, Handle):
-        return _input_node(p, value)
-    try:
-        return tensor_node(value, None, None, None, copy=True)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"argument `{p.name}`: {error}") from None
-
-
-def _geometry(p: Param, value: Any) -> tuple[Any, Node | None]:
-    """A host array [samples or 1] or [samples or 1, k], and its node if it is no plain number."""
-    if value is None:
-        if p.default is REQUIRED:
-            raise TypeError(f"argument `{p.name}` is required")
-        value = p.default
-        if value is None:
-            return None, None
-    if p.type is dt.DALIInterpType and _names_a_member(p, value):
-        value = _enum(p, value)
-    if p.ragged:
-        node = _argument_node(p, value)
-        arrays = [
-            _as_numbers(p.name, a, node.dtype, p.type) for a in convert.arrays_of(on_host(node))
-        ]
-        return arrays, node
-    if isinstance(value, (bool, int, float)):
-        return _literal(p, (value,), p.vector), None
-    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
-        if not p.vector:
-            raise TypeError(
-                f"argument `{p.name}` must be a number, got a list{_batch_hint(p.name, value)}"
-            )
-        return _literal(p, tuple(value), True), None
-    node = _argument_node(p, value)
-    _check_enum_argument(p, node)
-    numbers = host_numbers(p.name, node, p.type, p.vector, p.matrix, p.uneven)
-    return numbers, node
-
-
-def _check_enum_argument(p: Param, node: Node) -> None:
-    """Enum values do not stand for floats, nor for values of another enum."""
-    is_other = node.dtype.is_enum and node.dtype is not dt.InterpType
-    if p.type is dt.DALIInterpType and (node.dtype.is_float or is_other):
-        raise TypeError(
-            f"argument `{p.name}` must be an InterpType or an integer, got {node.dtype}"
-        )
-    if p.type is float and node.dtype.is_enum:
-        raise TypeError(f"argument `{p.name}` must be a number, got {node.dtype}")
-
-
-_literals: Memo[tuple[Any, ...], Array] = Memo("literal arguments", 8192)
-
-
-def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
-    # One array per literal, so that views with equal literal arguments merge by identity.
-    key = (p.type, values, vector, str(values))
-    found = _literals.get(key)
-    if found is None:
-        numbers = [_number(p, v) for v in values]
-        is_float = p.type is float or (p.type is None and any(isinstance(v, float) for v in values))
-        with np.errstate(over="ignore"):  # gives infinity; some ops reject that
-            found = np.array([numbers] if vector else numbers, np.float32 if is_float else np.int64)
-        found.flags.writeable = False
-        found = _literals.setdefault(key, found)
-    return found
-
-
-def _number(p: Param, value: Any) -> Any:
-    if p.type is float or (p.type is None and isinstance(value, float)):
-        return float(value)
-    if not abs(value) < 2**63:  # also catches NaN and infinities
-        raise ValueError(f"argument `{p.name}` must be a 64-bit integer, got {value}")
-    return int(value)
-
-
-def on_host(node: Node) -> Node:
-    """The node, or its copy in host memory, with its values computed."""
-    evaluate_argument(node)
-    if node.device is not None:
-        node = build.transfer(node, None)
-        node.result.context = current_context()
-        evaluate_argument(node)
-    return node
-
-
-def host_numbers(
-    name: str, node: Node, kind: Any, vector: bool, matrix: bool = False, uneven: bool = False
-) -> Any:
-    """The values of an argument, evaluated and read on the host: an array [samples or 1] or
-    [samples or 1, k], or a list of arrays if they are `uneven`."""
-    if node.count == 0:
-        # Without samples the length of a list is unknown; one value stands for all of them.
-        rows = np.zeros((0, 1) if vector else 0, node.dtype.np)
-        return _as_numbers(name, rows, node.dtype, kind)
-    node = on_host(node)
-    whole = convert.dense_array(node)
-    if whole is not None and not vector and whole.size == len(whole):
-        return _as_numbers(name, whole.reshape(-1), node.dtype, kind)
-    if whole is not None and vector and node.rank <= 1 + matrix:
-        return _as_numbers(name, whole.reshape(len(whole), -1), node.dtype, kind)
-    arrays = [_as_numbers(name, a, node.dtype, kind) for a in convert.arrays_of(node)]
-    if vector:
-        if node.rank > 1 + matrix:
-            raise ValueError(
-                f"argument `{name}` must be a list of numbers, got {node.rank} dimensions"
-            )
-        lengths = {a.size for a in arrays}
-        if len(lengths) > 1 and uneven:
-            return [a.reshape(-1) for a in arrays]
-        if len(lengths) > 1 and matrix:
-            # Samples with fewer rows get rows of zeros.
-            rows = np.zeros((len(arrays), max(lengths)), arrays[0].dtype)
-            for row, a in zip(rows, arrays, strict=True):
-                row[: a.size] = a.reshape(-1)
-            return rows
-        if len(lengths) > 1:
-            raise ValueError(
-                f"argument `{name}` must have as many values in every sample, got {sorted(lengths)}"
-            )
-        return np.stack([a.reshape(-1) for a in arrays])
-    if any(a.size != 1 for a in arrays):
-        raise ValueError(
-            f"argument `{name}` must be a number or one number per sample, got shape "
-            f"{node.shapes.tuples[0]}"
-        )
-    return np.concatenate([a.reshape(1) for a in arrays])
-
-
-def _as_numbers(name: str, array: Array, dtype: DType, kind: Any) -> Array:
-    if dtype is dt.bfloat16:
-        array = convert.bfloat16_values(array)
-    if kind is float or (kind is None and array.dtype.kind == "f"):
-        with np.errstate(over="ignore"):
-            return array.astype(np.float32)
-    if array.dtype.kind in "fu" and not (np.abs(array) < 2.0**63).all():
-        raise ValueError(f"argument `{name}` must be a 64-bit integer, got {array.max():g}")
-    if array.dtype.kind == "f":
-        # Floats given for integers are rounded, halves away from zero.
-        exact = array.astype(np.float64)
-        return np.trunc(exact + np.copysign(0.5, exact)).astype(np.int64)
-    return array.astype(np.int64)
-
-
-# Types whose equal values are interchangeable in a cache key. Not float: 0.0 equals -0.0.
-_PLAIN = {int, bool, str, type(None), DType, dt.DALIImageType, dt.DALIInterpType}
-
-
-def _choices(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
-    """All static arguments of a call; combinations that were checked before come from a cache."""
-    given = tuple([None if (v := others[k]) is p.default else v for k, p in op.static_slots])
-    key: Any = given
-    if any(v is not None for v in given):  # some are not left at their defaults
-        types = tuple(map(type, given))
-        key = (given, types) if _PLAIN.issuperset(types) else None  # types: True == 1
-    known = None if key is None else op.known_choices.get(key)
-    if known is not None:
-        return known.copy()
-    usual = op.usual_choices
-    if not usual:
-        usual.update((p.name, _static(p, None)) for p in op.statics if p.default is not REQUIRED)
-    found = {
-        p.name: usual[p.name] if value is None and p.name in usual else _static(p, value)
-        for p, value in zip(op.statics, given, strict=True)
-    }
-    for name, value in found.items():
-        if isinstance(value, DType) and value.is_enum and op.enums != "kept":
-            raise TypeError(f"`{name}` cannot be {value}: use ndd.cast to make enum values")
-    if key is not None:
-        op.known_choices[key] = found.copy()
-    return found
-
-
-def _static(p: Param, value: Any) -> Any:
-    value = _or_default(p, value)
-    if value is None or value is NOTHING:
-        return None
-    kind = p.type
-    if kind is DType:
-        is_id = isinstance(value, int) and dt.enum_type(value) is None
-        return DType.from_type_id(value) if is_id else dt.dtype(value)
-    if isinstance(value, Batch):
-        raise TypeError(f"argument `{p.name}` must be the same for all samples, got a Batch")
-    if kind in (dt.DALIImageType, dt.DALIInterpType):
-        return _enum(p, value)
-    if isinstance(value, Handle) or (isinstance(value, np.ndarray) and kind is not None):
-        value = np.asarray(value).tolist()
-    if kind is str or isinstance(kind, tuple):
-        if not isinstance(value, str):
-            raise TypeError(f"argument `{p.name}` must be a string, got {type(value).__name__}")
-        if isinstance(kind, tuple) and value not in kind:
-            if value.lower() in kind:
-                return value.lower()
-            raise ValueError(f"`{p.name}` must be one of {', '.join(kind)}, got {value!r}")
-        return value
-    if kind in ("ints", "floats"):
-        convert_to = int if kind == "ints" else float
-        items = value if isinstance(value, (list, tuple, range)) else [value]
-        if convert_to is float:
-            return tuple(map(float, items))
-        return tuple(_static_number(p, convert_to, v) for v in items)
-    if kind in (int, float, bool):
-        if isinstance(value, (list, tuple, str)):
-            raise TypeError(f"argument `{p.name}` must be a number, got {type(value).__name__}")
-        return _static_number(p, kind, value)
-    return value
-
-
-def _static_number(p: Param, kind: Any, value: Any) -> Any:
-    if kind is int and isinstance(value, (float, int)) and not abs(value) < 2**63:
-        raise ValueError(f"argument `{p.name}` must be a 64-bit integer, got {value:g}")
-    return kind(value)
-
-
-def _names_a_member(p: Param, value: Any) -> bool:
-    """Whether a value is a name, or a member of our enum or of upstream's enum of that name."""
-    return isinstance(value, str) or type(value).__name__ == p.type.__name__
-
-
-def _enum(p: Param, value: Any) -> Any:
-    try:
-        if isinstance(value, str):
-            return p.type[value]
-        name = getattr(value, "name", None)
-        return p.type[name] if name is not None else p.type(int(value))
-    except (KeyError, ValueError, TypeError):
-        known = ", ".join(m.name for m in p.type)
-        raise ValueError(f"argument `{p.name}` must be one of {known}, got {value!r}") from None
-
-
 # -- pointwise ops -------------------------------------------------------------------------------
 
 
@@ -632,10 +225,10 @@ def _pointwise(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int
     args, given, computed = _numbers(op, others)
     count = _count_of(op, nodes, computed, others)
     if ordinal is not None:
-        nodes = [_on(n, ordinal) for n in nodes]
-        args = [None if v is None else _on(v, ordinal) for v in args]
+        nodes = [on_gpu(n, ordinal) for n in nodes]
+        args = [None if v is None else on_gpu(v, ordinal) for v in args]
         given = [v for v in args if v is not None]
-    x = nodes[0] = _check_data(op, nodes[0])
+    x = nodes[0] = check_data(op, nodes[0])
     kind = key = None
     if len(nodes) == 1 and (count is None or x.count == count):
         key = _kind_key(op, x, args, others)
@@ -644,7 +237,7 @@ def _pointwise(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int
         is_batch = count is not None
         definition = Definition(kind, (x, *given))
         return Node(op.name, definition, x.shapes, kind.expr.dtype, x.layout, is_batch, x.device)
-    choices = _choices(op, others)
+    choices = choices_of(op, others)
     statics = tuple([choices[p.name] for p in op.statics])
     node = _pointwise_node(op, nodes, args, statics, count)
     if key is not None:
@@ -652,9 +245,7 @@ def _pointwise(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int
     return node
 
 
-def _numbers(
-    op: OpDef, others: Sequence[Any]
-) -> tuple[list[Node | None], list[Node], list[Node]]:
+def _numbers(op: OpDef, others: Sequence[Any]) -> tuple[list[Node | None], list[Node], list[Node]]:
     """The numbers of a call for the kernel, as nodes: all of them, without None, and those that are
     not plain numbers."""
     known = op.default_args.get
@@ -665,7 +256,7 @@ def _numbers(
         value = others[k]
         node = known(k) if value is p.default else None
         if node is None:
-            node = _argument(p, value)
+            node = kernel_argument(p, value)
             if value is p.default:
                 op.default_args[k] = node
         args.append(node)
@@ -687,7 +278,7 @@ def _kind_key(
         key.append(None if v is None else v.dtype.name)
     for k, p in op.static_slots:
         value = others[k]
-        if value is not p.default and type(value) not in _PLAIN:
+        if value is not p.default and type(value) not in PLAIN:
             return None
         key.append(value)
     return tuple(key)
@@ -767,7 +358,7 @@ def _run_body(*arguments: Any) -> Expr:
     for p in op.data:
         named[p.name] = rest.pop(0)
     for p, is_given in zip(op.args, present, strict=True):
-        named[p.name] = ex.convert(rest.pop(0), _ARG_DTYPES[p.type]) if is_given else None
+        named[p.name] = ex.convert(rest.pop(0), ARG_DTYPES[p.type]) if is_given else None
     for p, value in zip(op.statics, statics, strict=True):
         named[p.name] = value
     first = named[op.data[0].name]

@@ -234,7 +234,7 @@ def rows_node(rows: Array, dtype: DType, batch: bool) -> Node:
     """One row per sample, over the memory of `rows`."""
     rows = np.ascontiguousarray(rows, dtype.np)
     base, step = rows.__array_interface__["data"][0], max(rows.shape[1] * dtype.bytes, 1)
-    addresses = np.arange(base, base + len(rows) * step, step, np.int64)
+    addresses = np.arange(base, base + len(rows) * step, step, dtype=np.int64)
     storage = Storage(addresses, Held([rows]), None, True)
     return source(storage, _lists(*rows.shape), dtype, None, batch)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core import convert
+from ...core.inputs import on_host
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
@@ -56,8 +57,6 @@ def transformed(
     is_mirrored: bool, is_magnitude: bool,
 ) -> Node:  # fmt: skip
     """Like `build.transform`, on the host."""
-    from ...core.call import on_host
-
     device = x.device
     if device is not None:
         x = on_host(x)

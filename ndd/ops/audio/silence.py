@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core import convert
+from ...core.inputs import on_host
 from ...core.schema import data, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
@@ -45,8 +46,6 @@ def nonsilent_region(
     Results are the first sample of that part and its length, 0 if all of the signal is silent.
     They are found on the host.
     """
-    from ...core.call import on_host
-
     if window_length <= 0:
         raise ValueError(f"`window_length` must be positive, got {window_length}")
     if reference_power < 0:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core import convert
+from ...core.inputs import on_gpu
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
@@ -105,9 +106,7 @@ def on_device(node: Node, ordinal: int | None) -> Node:
     """Move a small host value to the device that needs it."""
     if ordinal is None:
         return node
-    from ...core.call import _on
-
-    return _on(node, ordinal)
+    return on_gpu(node, ordinal)
 
 
 def beside(node: Node, x: Node) -> Node:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ...core import convert
+from ...core.inputs import on_host
 from ...core.schema import data, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
@@ -36,8 +37,6 @@ def dump_image(
     Sample k is written to the file "k-suffix-0.ppm" in the working directory, which replaces an
     older one. The call computes the images and writes them before it returns, in every mode.
     """
-    from ...core.call import on_host
-
     if input_layout != "HWC":
         raise ValueError(f"`input_layout` must be 'HWC', got {input_layout!r}")
     if Path(suffix).name != suffix and suffix:

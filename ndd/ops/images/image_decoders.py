@@ -20,6 +20,7 @@ from ...core import convert
 from ...core.batch import Batch
 from ...core.errors import at_site, user_site
 from ...core.handle import Handle, evaluate_node
+from ...core.inputs import on_gpu, on_host
 from ...core.schema import OPS, data, geometry, op, static
 from ...core.tensor import Tensor
 from ...fusion.graph import build
@@ -141,8 +142,6 @@ def _image_decoder(body: Callable[..., Any]) -> Callable[..., Any]:
 
 def encoded(x: Node) -> Node:
     """The bytes of all samples, evaluated now."""
-    from ...core.call import on_host
-
     if x.dtype is not dt.uint8 or x.rank != 1:
         raise TypeError(
             f"encoded data must be one-dimensional uint8 (the bytes of a file), got {x.dtype} of "
@@ -285,7 +284,6 @@ class Decoding:
     def _replaced(self, node: Node) -> Node:
         """Evaluate now and ask the user's function for the samples that failed; it may give other
         shapes."""
-        from ...core.call import _on, on_host
         from ...runtime.context import current_context
 
         node.result.context = current_context()
@@ -298,7 +296,7 @@ class Decoding:
             if given is not None:
                 arrays[s] = self._checked(given, node.dtype)
         made = convert.copy_arrays(arrays, node.dtype, "HWC", node.batch)
-        return made if node.device is None else _on(made, node.device)
+        return made if node.device is None else on_gpu(made, node.device)
 
     def _checked(self, given: Any, dtype: DType) -> Array:
         array = np.asarray(given)

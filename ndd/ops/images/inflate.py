@@ -8,6 +8,7 @@ import numpy as np
 
 from ...codecs import lz4_blocks
 from ...core.errors import user_site
+from ...core.inputs import on_gpu
 from ...core.schema import REQUIRED, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
@@ -60,11 +61,9 @@ def inflate(
     _check_sizes(shape, dtype, blocks)
     names = _layout(layout, sequence_axis_name, shape.shape[1], is_sequence)
     if ordinal is not None and not simulating() and lz4_blocks.nvcomp() is not None:
-        from ...core.call import _on
-
         return build.host(
-            "decoders.inflate", _inflate_on_gpu, [_on(x, ordinal)], shapes, dtype, names, x.batch,
-            (blocks, is_sequence), ordinal,
+            "decoders.inflate", _inflate_on_gpu, [on_gpu(x, ordinal)], shapes, dtype, names,
+            x.batch, (blocks, is_sequence), ordinal,
         )  # fmt: skip
     lz4_blocks.library()
     if x.device is not None:

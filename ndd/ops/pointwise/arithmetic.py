@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...core import convert
-from ...core.call import _const_on, call_stage, wrap
+from ...core.call import call_stage, wrap
 from ...core.errors import at_site, user_site
 from ...core.handle import Handle, finish_call, input_of
+from ...core.inputs import const_on_gpu
 from ...core.operators import Operators
 from ...core.tensor import tensor_node
 from ...fusion.graph import build
@@ -316,7 +317,7 @@ def _to(node: Node, device: int) -> Node:
         if node.device != device:
             raise ValueError(f"the operands are on different GPUs: {node.device} and {device}")
         return node
-    return _const_on(node, device) if node.op == "const" else build.transfer(node, device)
+    return const_on_gpu(node, device) if node.op == "const" else build.transfer(node, device)
 
 
 def _check_divisor(nodes: Sequence[Node], divisor: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...core import convert
+from ...core.inputs import on_host
 from ...core.schema import REQUIRED, data, geometry, op, static
 from ...fusion.graph.shapes import Array
 from ...kernels.common.memo import memoized
@@ -142,8 +143,6 @@ def random_crop_generator(
     if x.rank != 1 or not {2, 3}.issuperset(x.shapes.rows[:, 0].tolist()):
         raise ValueError(f"shapes must have 2 or 3 values (HW or HWC), got {x.shapes.tuples[0]}")
     area, aspect = check_crop_ranges(random_area, random_aspect_ratio, num_attempts)
-    from ...core.call import on_host
-
     host = on_host(x)
     whole = convert.dense_array(host)
     if whole is None:

@@ -14,6 +14,7 @@ from operator import add
 import numpy as np
 
 from ...core import convert
+from ...core.inputs import on_host
 from ...core.schema import arg, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
@@ -376,8 +377,6 @@ def choice(
 
 
 def _numbers_of(a: Node) -> Array:
-    from ...core.call import on_host
-
     if not a.dtype.is_integer:
         raise TypeError(f"a single number to choose below must be an integer, got {a.dtype}")
     numbers = [int(v) for v in convert.arrays_of(on_host(a))]

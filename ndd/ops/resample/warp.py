@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.call import host_numbers
+from ...core.arguments import host_numbers
 from ...core.schema import REQUIRED, arg, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node

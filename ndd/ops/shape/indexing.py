@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...core import convert, enumerations
-from ...core.call import _input_node, call_stage, host_numbers, on_host, wrap
+from ...core.arguments import host_numbers
+from ...core.call import call_stage, wrap
 from ...core.empty import with_axes
 from ...core.errors import at_site, user_site
 from ...core.handle import Handle, finish_call
+from ...core.inputs import input_node, on_host
 from ...core.schema import Param
 from ...core.tensor import Tensor, tensor_node
 from ...fusion.graph import build
@@ -36,7 +38,7 @@ def _getitem(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
     (owner,), (key,) = inputs, choices
     stage = call_stage("index") if trace.active else None
     try:
-        node = _index_any(_input_node(_INDEX, owner), key, isinstance(owner, Tensor))
+        node = _index_any(input_node(_INDEX, owner), key, isinstance(owner, Tensor))
         finish_call((node,), user_site())
     except Exception as error:
         raise at_site(error, "index", user_site()) from error.__cause__
@@ -124,7 +126,7 @@ def _mask_node(item: Any) -> Node | None:
     is_mask = is_array or (isinstance(item, Handle) and item.dtype is dt.bool_)
     if not is_mask or item.ndim == 0:
         return None
-    node = tensor_node(item, None, None, None, True) if is_array else _input_node(_INDEX, item)
+    node = tensor_node(item, None, None, None, True) if is_array else input_node(_INDEX, item)
     if node.rank != 1:
         raise TypeError(
             f"a mask chooses positions of one axis, so it has one dimension; got {node.rank}"
@@ -175,7 +177,7 @@ def _integer(item: Any, count: int, single: bool) -> Array:
             f"an index must be an integer, a slice or a scalar tensor, got {type(item).__name__}"
         )
     node = (
-        _input_node(_INDEX, item)
+        input_node(_INDEX, item)
         if isinstance(item, Handle)
         else tensor_node(item, None, None, None, True)
     )
