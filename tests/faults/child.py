@@ -134,12 +134,12 @@ class Resources:
     ) -> None:  # fmt: skip
         """Fail if much more is in use than when this object was made, and stays in use."""
         limits = megabytes, files, threads
-        end = time.monotonic() + seconds
+        clock = Clock()
         while True:
             grown = self._grown()
             if all(g <= most for g, most in zip(grown, limits, strict=True)):
                 return
-            assert time.monotonic() < end, (
+            assert clock.now() < seconds, (
                 f"leak: {grown} more megabytes, files and threads, at most {limits} are allowed"
             )
             time.sleep(0.1)
