@@ -276,6 +276,29 @@ def blur(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     return f"filter v{i} {border}", lambda v: ndd.filter(v[i], kernel, border=border)
 
 
+def derive(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
+    """Second derivatives, or a filter whose window differs between samples."""
+    if v[i].layout not in ("HWC", "CHW") or v[i].dtype in (ndd.bool, ndd.float64):
+        return "", None
+    if draw(2):
+        sizes = [np.int32([3 + 2 * draw(3), 3 + 2 * draw(3)]) for _ in range(v[i].batch_size)]
+        smooth = 1 + 2 * draw(3)
+        return f"laplacian v{i} {sizes} {smooth}", lambda v: ndd.laplacian(
+            v[i], window_size=ndd.batch(sizes), smoothing_size=smooth, scale=0.5
+        )
+    if not _is_image(v[i]):
+        return "", None
+    row = v[i].layout.index("H")
+    shapes = [(1 + draw(3), 1 + draw(4)) for _ in range(v[i].batch_size)]
+    images = [s[row : row + 2] for s in v[i].shape]
+    if any(k[0] > s[0] or k[1] > s[1] for k, s in zip(shapes, images, strict=True)):
+        return "", None
+    kernels = [np.arange(h * w, dtype=np.float32).reshape(h, w) / 4 - 1 for h, w in shapes]
+    return f"filter v{i} {shapes} valid", lambda v: ndd.filter(
+        v[i], ndd.batch(kernels), mode="valid"
+    )
+
+
 def rank(draw: Draw, v: list[Value], i: int) -> tuple[str, Call | None]:
     if v[i].layout not in ("HWC", "CHW"):
         return "", None
@@ -373,5 +396,5 @@ STEPS = (
     add_number, multiply, subtract_from, combine, combine, compare, limit, transcend, cast, cast,
     scale_samples, shift_last_axis, flip, flip, crop, cut, cut, pad, transpose, join, colour, colour,
     normalise, erase, through_memory, resize, resize, warp, reduce, reduce, center, deviate,
-    standardise, blur, blur, rank, rank, mosaic, equalize,
+    standardise, blur, blur, derive, rank, rank, mosaic, equalize,
 )  # fmt: skip

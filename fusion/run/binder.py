@@ -9,6 +9,7 @@ import numpy as np
 
 from ...kernels.common import trace
 from ...kernels.common.memo import Memo
+from ...kernels.cpu.streamed_rows import is_streamed
 from ...kernels.ir.spec import KernelSpec
 from ..graph.node import Node
 from ..graph.shapes import Array, Number
@@ -36,7 +37,7 @@ class FlatTable:
     __slots__ = ("_filled", "_rows", "address")
 
     def __init__(self, width: int, count: int) -> None:
-        self._rows = np.empty((count, width), np.int64)
+        self._rows = np.zeros((count, width), np.int64)  # small results are not streamed
         self.address = address_of(self._rows)
         # What each column holds. Most columns keep their values from call to call, and writing one
         # takes 0.3 µs.
@@ -131,9 +132,19 @@ class Binder:
             return found.filled(self.values), found.room
         rows = self.table(step.spec, step.recipe, step.scratch.width)
         room = step.scratch.divide(rows)
+        if step.scratch.streams is not None:
+            rows[:, step.scratch.streams] = self._streams(step)
         if key is not None:
             _templates[key] = self._template(step, rows, room)
         return rows, room
+
+    def _streams(self, step: KernelStep) -> bool:
+        """Whether the results of a step are stored past the caches. Those in scratch memory, which
+        have no owner, are not: the next step reads them while they are hot."""
+        made = [(self.nodes[p], self.values[p]) for p, _ in step.recipe.stores]
+        kept = [node for node, value in made if value is not None and value.owner is not None]
+        nbytes = sum(node.shapes.packed(node.dtype.bytes)[1] for node in kept)
+        return len(kept) == len(made) and is_streamed(nbytes)
 
     def template_of(self, step: KernelStep) -> Template | None:
         """The template of a step's table, if it has one."""
@@ -274,8 +285,15 @@ class Binder:
         never = np.zeros(count, bool)
         extents = self.nodes[window.position].shapes.rows
         for d, term in window.tests:
-            step, offset = (np.broadcast_to(v, count) for v in self.numbers(term))
-            n = extents[:, d]
+            n, (step, offset) = extents[:, d], self.numbers(term)
+            if term[0] is not None and isinstance(step, int) and step == 1:
+                # Pads and parts of joins have many of these; the general case takes four times as
+                # long.
+                lo, hi = bounds[term[0]]
+                np.maximum(lo, -offset, out=lo)
+                np.minimum(hi, n - offset, out=hi)
+                continue
+            step, offset = np.broadcast_to(step, count), np.broadcast_to(offset, count)
             moves = step != 0
             never |= ~moves & ((offset < 0) | (offset >= n))
             if term[0] is None:

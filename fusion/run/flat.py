@@ -33,7 +33,7 @@ def run_flat(step: KernelStep, node: Node, values: list[Storage | None], tables:
     columns = step.columns
     if columns is None:
         columns = step.columns = address_columns(step.spec, step.recipe)
-    table = tables.take(len(step.spec.columns), node.count)
+    table = tables.take(step.scratch.width, node.count)
     table.fill(columns, shapes.volumes, values)
     run = step.kernel.run_briefly if nbytes <= BRIEF_BYTES else step.kernel.run
     run(table.address, 0, node.count)

@@ -14,6 +14,7 @@ import numpy as np
 from ..ir.core import Column, constant_parts
 from ..ir.expr import Expr, walk
 from ..ir.spec import KernelSpec
+from . import streamed_rows
 
 if TYPE_CHECKING:
     from .render import Writer
@@ -123,9 +124,10 @@ class CpuCore(ABC):
 
 
 def columns_of(spec: KernelSpec) -> dict[Column, int]:
-    """Columns of a CPU kernel's table: those of the spec, then those for scratch memory."""
+    """Columns of a CPU kernel's table: those of the spec, then those of this back-end."""
     areas = _areas(spec)
     own: list[Column] = [("scratch",), *(("area", name) for name in areas)] if areas else []
+    own += [streamed_rows.COLUMN] if streamed_rows.streamed_runs(spec) else []
     return {**spec.columns, **{name: len(spec.columns) + k for k, name in enumerate(own)}}
 
 
@@ -155,7 +157,10 @@ class Scratch:
         self._spec = spec
         self._areas = _areas(spec)
         self._first = len(spec.columns)
-        self.width = len(columns_of(spec))  # columns of the kernel's table
+        columns = columns_of(spec)
+        self.width = len(columns)  # columns of the kernel's table
+        # Column that says whether to store the results past the caches. None: they never are.
+        self.streams = columns.get(streamed_rows.COLUMN)
         # Each thread writes the address of its scratch memory into this column. None: not needed.
         self.column = self._first if self._areas else None
         # What the last layout was made from (columns, their bytes), and that layout.

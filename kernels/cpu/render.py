@@ -23,6 +23,7 @@ from .cores import columns_of
 from .gathered_rows import gather_call
 from .lines import LINES, TILE_COLUMNS, TILE_ROWS, LineWriter, ask_for_output
 from .moved_rows import guards_of, is_moved, move_call, tests_of
+from .streamed_rows import StreamedRows, streamed_runs
 
 # With fewer elements a kernel computes each of them: filling 256 entries would not pay off.
 # bench/tabulate.py, time of lookup / time of computation, for costs of 25 to 109: 1.3 to 2 with 128
@@ -161,6 +162,14 @@ class Writer(Lines):
         self.only_looks_up = all(v.op == "lookup" and v.dtype.bits < 32 for v in values)
         # For each store, the 8-bit load that its value is a function of.
         self.table_source = byte_loads(values, self.depths) if spec.is_tabulated else None
+        self.streamed = StreamedRows(self) if self._streams() else None
+
+    def _streams(self) -> bool:
+        """Whether the innermost loop computes whole rows, which may be stored past the caches."""
+        others = self.tiled or self.only_moves or self.only_looks_up
+        stores_line = self.core is not None and self.core.stores_line
+        is_other = others or stores_line or self.table_source is not None
+        return not is_other and bool(streamed_runs(self.spec))
 
     def _analyse(self, stores: Stores, also: Sequence[Expr] = ()) -> list[Expr]:
         """All expressions that the stored values depend on, in order; records their depths."""
@@ -195,6 +204,13 @@ class Writer(Lines):
             for t, (_, k, _v) in enumerate(self.stores):
                 nbytes = 256 * self.spec.stores[k].dtype.bytes
                 yield f"table_{t} = stack_{nbytes}()"
+        if self.streamed is not None:
+            yield from self.streamed.allocate()
+        yield from self._samples()
+        if self.streamed is not None:
+            yield from self.streamed.finish()
+
+    def _samples(self) -> Iterable[str]:
         yield "for s in range(begin, end):"
         yield f"    row = table + s * {8 * len(self.columns)}"
         for column, k in self.columns.items():
@@ -211,6 +227,8 @@ class Writer(Lines):
                 yield from _indent(self._only_tiles(), 1)
                 by = 2
             yield from _indent(self._nest(0, self.stores, set()), by)
+            if self.streamed is not None:
+                yield from _indent(self.streamed.end_sample(), 1)
             return
         yield from _indent(self._at_depth(0), 1)
         size = " * ".join(f"n_{a}" for a in self.spec.loop_axes)
@@ -296,6 +314,18 @@ class Writer(Lines):
     def _innermost(
         self, axis: int, stores: Stores, order: list[Expr], windows: list[Expr], done: set[Expr]
     ) -> Iterable[str]:
+        """The innermost loop, for one piece of a row after the other if these may be streamed."""
+        if self.streamed is None:
+            yield from self._versions(axis, stores, order, windows, done)
+            return
+        self.streamed.is_inside = True
+        loops = list(self._versions(axis, stores, order, windows, done))
+        self.streamed.is_inside = False
+        yield from self.streamed.pieces(axis, loops)
+
+    def _versions(
+        self, axis: int, stores: Stores, order: list[Expr], windows: list[Expr], done: set[Expr]
+    ) -> Iterable[str]:
         """The innermost loop; in three versions if operands may be mirrored along it.
 
         NOTE [mirrored loops] If a stride is known only at run time, LLVM loads element by element.
@@ -308,7 +338,8 @@ class Writer(Lines):
                 call = row_call(self, axis, lookups_of(self, stores))
                 if call is not None:
                     return [call]
-            begin, end = ("tile", "tile_end") if self.tiled else ("0", f"n_{axis}")
+            in_parts = self.tiled or self.streamed is not None
+            begin, end = ("tile", "tile_end") if in_parts else ("0", f"n_{axis}")
             if self.only_moves and len(windows) > MAX_SPLIT_WINDOWS:
                 return list(self._paint(axis, stores, done, begin, end))
             if windows:
@@ -407,10 +438,13 @@ class Writer(Lines):
 
     def _store(self, point: dict[int, int], k: int, value: str, scope: int) -> str:
         access = self.spec.stores[k]
-        offset = self.offset("out", k, access, tuple(point.items()))
+        if self.streamed is not None and self.streamed.is_inside:
+            base, offset = self.streamed.target(point, k)
+        else:
+            base, offset = f"out_{k}", self.offset("out", k, access, tuple(point.items()))
         # The stores of a kernel never overlap, so each gets its own alias scope.
         suffix = f"_{scope}" if 0 < scope < MAX_STORE_SCOPES else ""
-        return f"store_{access.dtype}{suffix}(out_{k}, {offset}, {value})"
+        return f"store_{access.dtype}{suffix}({base}, {offset}, {value})"
 
     # -- tabulated bytes -----------------------------------------------------------------------
 

@@ -11,9 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.child import Clock, command_of, environment
+from tests.faults.child import ROOT, Clock, command_of, environment
 from tests.faults.generators import Generator
-from tests.helpers import ROOT
 
 # For the start of a child (it may compile kernels) and for one case, on a busy machine. It is longer
 # than what generators wait for processes of their own, whose failures tell more.

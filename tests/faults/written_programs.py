@@ -32,7 +32,7 @@ LONGEST = 10  # calls of a program
 STRUCTURES = int(os.environ.get("NDD_FUZZ_STRUCTURES", "5")) * 8  # programs that are compiled
 MODES = ("deferred", "eager", "sync_cpu", "sync_full")
 # Calls that NumPy computes quickly: seven of eight programs consist of them.
-_SLOW = {"resize", "warp", "blur", "rank", "mosaic", "equalize", "standardise", "deviate"}
+_SLOW = {"resize", "warp", "blur", "derive", "rank", "mosaic", "equalize", "standardise", "deviate"}
 QUICK = tuple(s for s in programs.STEPS if s.__name__ not in _SLOW)
 
 

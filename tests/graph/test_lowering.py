@@ -19,6 +19,7 @@ from ndd.fusion.plan.steps import KernelStep
 from ndd.fusion.run import execution as run
 from ndd.fusion.run import pipeline
 from ndd.fusion.run.binder import Tables
+from ndd.kernels.cpu.cores import columns_of
 from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir import expr as ex
 from ndd.kernels.ir.interpreter import evaluate, evaluate_all
@@ -35,7 +36,7 @@ class InterpretedKernel:
         self.spec = spec
 
     def run(self, table: int, begin: int, end: int) -> None:
-        width = len(self.spec.columns)
+        width = len(columns_of(self.spec))  # this back-end's own columns come last
         for s in range(begin, end):
             row = (ctypes.c_int64 * width).from_address(table + 8 * width * s)
             self._sample({name: row[k] for name, k in self.spec.columns.items()})

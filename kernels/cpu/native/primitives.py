@@ -13,6 +13,7 @@ from numba.extending import intrinsic
 
 from ...ir import dtypes as dt
 from ...ir.dtypes import NUMERIC, DType
+from .block_sizes import STAGING_BYTES
 
 # The Numba type that holds a value of each dtype in a register; 16-bit floats are held as bits.
 REGISTER = {
@@ -108,7 +109,7 @@ for _b in ("u8", "u16", "u32", "u64"):
     globals()[f"bits_{_b}_{_a}"] = _make_bits(DType.parse(_b), DType.parse(_a))
 
 
-def _make_stack(nbytes: int) -> Any:
+def _make_stack(nbytes: int, is_zeroed: bool = True) -> Any:
     @intrinsic
     def stack(typingctx: Any) -> Any:
         """Address of a block on the kernel's stack."""
@@ -119,7 +120,8 @@ def _make_stack(nbytes: int) -> Any:
             with builder.goto_entry_block():
                 block = builder.alloca(ir.ArrayType(ir.IntType(8), nbytes))
                 block.align = 64
-                cgutils.memset(builder, block, ir.Constant(ir.IntType(64), nbytes), 0)
+                if is_zeroed:
+                    cgutils.memset(builder, block, ir.Constant(ir.IntType(64), nbytes), 0)
             return builder.ptrtoint(block, ir.IntType(64))
 
         return types.int64(), codegen
@@ -129,6 +131,7 @@ def _make_stack(nbytes: int) -> Any:
 
 for _nbytes in (256, 512, 1024, 1280, 2048):  # tables of 256 entries, lines of 64 pixels
     globals()[f"stack_{_nbytes}"] = _make_stack(_nbytes)
+staging = _make_stack(STAGING_BYTES, is_zeroed=False)  # of rows that are stored past the caches
 
 
 def _make_rounding(name: str, register: Any) -> Any:

@@ -30,7 +30,7 @@ _FIVE = [3 * (k // 3) for k in range(15)]  # where the pixel of each of 15 bytes
 
 
 @intrinsic
-def _copy(typingctx: Any, source: Any, target: Any, nbytes: Any) -> Any:
+def copy_bytes(typingctx: Any, source: Any, target: Any, nbytes: Any) -> Any:
     """memcpy."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -71,7 +71,7 @@ def _reorder(typingctx: Any, source: Any, target: Any, a: Any, b: Any, c: Any) -
 
 def copy_row(source, target, nbytes):  # type: ignore[no-untyped-def]
     """Copy bytes."""
-    _copy(source, target, nbytes)
+    copy_bytes(source, target, nbytes)
 
 
 def move_row(size: int) -> Any:
@@ -80,14 +80,14 @@ def move_row(size: int) -> Any:
 
     def bytes_(source, target, pixels, step):  # type: ignore[no-untyped-def]
         if step == 1:
-            _copy(source, target, pixels)
+            copy_bytes(source, target, pixels)
             return
         for k in range(pixels):
             _put_u8(target, k, _get_u8(source + k * step, 0))
 
     def threes(source, target, pixels, step):  # type: ignore[no-untyped-def]
         if step == 3:
-            _copy(source, target, 3 * pixels)
+            copy_bytes(source, target, 3 * pixels)
             return
         first = 0
         if pixels > 2 and (step > 3 or step < -3):
@@ -104,7 +104,7 @@ def move_row(size: int) -> Any:
 
     def fours(source, target, pixels, step):  # type: ignore[no-untyped-def]
         if step == 4:
-            _copy(source, target, 4 * pixels)
+            copy_bytes(source, target, 4 * pixels)
         else:
             for k in range(pixels):
                 _put_u32(target, k, _get_u32(source + k * step, 0))

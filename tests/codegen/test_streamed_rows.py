@@ -1,0 +1,113 @@
+"""Rows of large results, which are stored past the caches."""
+
+import numpy as np
+import pytest
+
+import ndd
+from ndd.fusion.run import binder, uniform
+from ndd.kernels.cpu import streamed_rows
+
+SIZES = [(5, 7), (3, 1400), (1, 1), (16, 64), (40, 33), (2, 4500), (0, 3)]
+
+
+def pictures(dtype: type = np.uint8) -> ndd.Batch:
+    rng = np.random.default_rng(1)
+    images = [rng.integers(0, 256, (h, w, 3)).astype(dtype) for h, w in SIZES]
+    return ndd.batch(images, layout="HWC")
+
+
+def flipped(x: ndd.Batch) -> ndd.Batch:
+    flags = ndd.batch([np.int32(k % 2) for k in range(x.batch_size)])
+    return ndd.flip(x, horizontal=flags)
+
+
+PROGRAMS = {
+    "planes": lambda x: ndd.crop_mirror_normalize(x, mean=[1, 2, 3], std=[4, 5, 6]),
+    "mirrored planes": lambda x: ndd.crop_mirror_normalize(flipped(x), mean=[1, 2, 3], std=[4]),
+    "halves": lambda x: ndd.crop_mirror_normalize(
+        x, crop=[9, 21], out_of_bounds_policy="pad", mean=[1], std=[3], dtype=ndd.float16
+    ),
+    "channels": lambda x: ndd.normalize(x, mean=np.float32([[[1, 2, 3]]]), stddev=2),
+    "all elements": lambda x: ndd.cast(x, dtype=ndd.float64) * 0.1,
+    "bytes": lambda x: ndd.color_twist(flipped(x), hue=20, saturation=1.5),
+    "blurred planes": lambda x: ndd.crop_mirror_normalize(
+        ndd.gaussian_blur(flipped(x), sigma=1.0), mean=[1, 2, 3], std=[4, 5, 6]
+    ),
+    "resized planes": lambda x: ndd.crop_mirror_normalize(
+        ndd.resize(x.slice[:, :, :], size=[13, 29]), mean=[1, 2, 3], std=[4, 5, 6]
+    ),
+}
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """A function that says whether all results are stored past the caches."""
+
+    def choose(always: bool) -> None:
+        monkeypatch.setattr(binder, "is_streamed", lambda nbytes: always)
+        for memo in (binder._templates, uniform._arrangements):
+            memo.clear()
+
+    yield choose
+    for memo in (binder._templates, uniform._arrangements):
+        memo.clear()
+
+
+def results(program, x: ndd.Batch) -> list[np.ndarray]:
+    with ndd.EvalMode.sync_cpu:
+        return [np.asarray(t).copy() for t in program(x)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_streamed_results_are_the_same(name, streams):
+    x = pictures()
+    if name == "resized planes":
+        x = ndd.batch([np.asarray(t) for t in x if np.asarray(t).size], layout="HWC")
+    streams(False)
+    expected = results(PROGRAMS[name], x)
+    streams(True)
+    for _ in range(2):  # the second time from a template
+        found = results(PROGRAMS[name], x)
+        for a, b in zip(found, expected, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape
+            assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_neighbouring_samples_share_lines(threads, streams):
+    """Samples are so small that several end in one line, which different threads write."""
+    streams(True)
+    before = ndd.get_num_threads()
+    ndd.set_num_threads(threads)
+    try:
+        values = [np.full((3, 3, 3), k % 256, np.uint8) for k in range(6000)]
+        made = ndd.cast(ndd.batch(values, layout="HWC"), dtype=ndd.float32)
+        for k, t in enumerate(made):
+            assert (np.asarray(t) == k % 256).all()
+    finally:
+        ndd.set_num_threads(before)
+
+
+def test_the_size_of_the_result_decides(monkeypatch):
+    monkeypatch.setattr(streamed_rows, "stream_from", lambda: 1000)
+    assert streamed_rows.is_streamed(1000) and not streamed_rows.is_streamed(999)
+
+
+def test_the_largest_cache_is_found():
+    assert 1 << 17 <= streamed_rows.last_cache_bytes() <= 1 << 34
+
+
+def test_values_between_steps_are_not_streamed(monkeypatch):
+    """They are in scratch memory, where the next step reads them while they are hot."""
+    asked: list[int] = []
+
+    def note(nbytes: int) -> bool:
+        asked.append(nbytes)
+        return False
+
+    monkeypatch.setattr(binder, "is_streamed", note)
+    x = ndd.batch([np.zeros((200, 300, 3), np.uint8)] * 24, layout="HWC")
+    with ndd.EvalMode.deferred:
+        y = ndd.rotate(ndd.resize(x, size=[200, 300]), angle=10.0, dtype=ndd.float32)
+        y.evaluate()
+    assert asked == [24 * 200 * 300 * 3 * 4]
