@@ -46,7 +46,7 @@ from .row_moves import copy_row, weave_row
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
 from .sincs import block_start, resample_block
-from .streamed_rows import add_to_piece, end_rows, finish_streams
+from .streamed_stores import add_to_piece, end_rows, finish_streams
 from .tar_headers import tar_headers
 from .vectors import F32, I32, ask_to_write
 from .window_rows import add_scaled, turn_line
