@@ -3,8 +3,8 @@
 An ordinary store reads the cache line first that it writes to. A result that is larger than the
 caches is pushed out of them before anybody reads it, so that this read is all for nothing. For such
 results a kernel computes a piece of a row on its stack, and then stores it line by line with
-instructions that neither read nor keep the line (native/streamed_stores.py). Column `streams` of the
-table says whether to do so; if not, the same loop writes to the result itself.
+instructions that neither read nor keep the line (native/streamed_stores.py). Column `streams` of
+the table says whether to do so; if not, the same loop writes to the result itself.
 """
 
 from __future__ import annotations
