@@ -194,22 +194,19 @@ row(
 
 def _jigsaw(lib: Any, x: Any) -> Any:
     """5×5 tiles in another order, each photo by itself; what is left at the borders is zero."""
-    n = 5
-    order = np.random.permutation(n * n)
-    sources, places, sizes, ids = [], [], [], []
-    for s, (height, width, _) in enumerate(x.shape):
-        tile = np.array([height // n, width // n])
-        grid = np.stack(np.mgrid[:n, :n], -1).reshape(-1, 2) * tile
-        sources.append(np.int32(grid))
-        places.append(np.int32(grid[order]))
-        sizes.append(np.int32(np.tile(tile, (n * n, 1))))
-        ids.append(np.full(n * n, s, np.int32))
+    n, count = 5, len(x.shape)
+    tiles = np.array([s[:2] for s in x.shape])[:, None] // n
+    grid = np.indices((n, n)).reshape(2, n * n).T
+    sources = np.int32(grid * tiles)
+    places = sources[:, np.random.permutation(n * n)]
+    sizes = np.int32(np.broadcast_to(tiles, sources.shape))
+    ids = np.int32(np.repeat(np.arange(count)[:, None], n * n, axis=1))
     return lib.multi_paste(
         x,
-        in_ids=lib.batch(ids),
-        in_anchors=lib.batch(sources),
-        out_anchors=lib.batch(places),
-        shapes=lib.batch(sizes),
+        in_ids=lib.batch(list(ids)),
+        in_anchors=lib.batch(list(sources)),
+        out_anchors=lib.batch(list(places)),
+        shapes=lib.batch(list(sizes)),
         output_size=_sizes(lib, x),
     )
 

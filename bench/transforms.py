@@ -23,7 +23,7 @@ import numpy as np
 
 import ndd
 
-from .harness import ROUNDS, Row, compare, optional, show
+from .harness import ROUNDS, Row, compare, optional, show, versions
 from .resample import Runs, libraries
 from .transform_list import TRANSFORMS, Transform
 
@@ -53,6 +53,9 @@ class Peers:
     def __init__(self, images: Sequence[np.ndarray]) -> None:
         self.images: dict[str, list[Any]] = {}
         self.modules: dict[str, Any] = {}
+        # Both packages are imported under the same name.
+        is_older = versions()["albumentationsx"] == "missing"
+        self.shown = {"albumentationsx": "albumentations"} if is_older else {}
         torch, vision = optional("torch"), optional("torchvision.transforms.v2")
         albumentations, cv2 = optional("albumentations"), optional("cv2")
         pillow, kornia = optional("PIL.Image"), optional("kornia.augmentation")
@@ -81,9 +84,8 @@ class Peers:
         for name, module in self.modules.items():
             make = transform.peers.get(name)
             if make is not None:
-                _keep_if_it_runs(
-                    found, transform, name, lambda m=module, f=make: f(m), self.images[name]
-                )
+                shown, images = self.shown.get(name, name), self.images[name]
+                _keep_if_it_runs(found, transform, shown, lambda m=module, f=make: f(m), images)
         return found
 
 

@@ -259,7 +259,15 @@ class Checkpoint:
 
 
 def current() -> Checkpoint:
-    """The checkpoint of the current `EvalContext`."""
+    """The checkpoint of the current `EvalContext`: one for all parts of a program.
+
+    >>> import ndd
+    >>> with ndd.EvalContext() as context:
+    ...     name = ndd.checkpoint.current().register(ndd.random.RNG(seed=3), "augmentation")
+    >>> context.checkpoint.collect()
+    >>> "augmentation" in context.checkpoint.serialize()
+    True
+    """
     return EvalContext.current().checkpoint  # type: ignore[no-any-return]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,13 +14,25 @@ if TYPE_CHECKING:
     from .node import Node
 
 
+class FileMemory(Protocol):
+    """Memory of mapped files, which others may change at any time."""
+
+    def protect(self) -> None:
+        """Must be called before somebody looks at the memory."""
+        ...
+
+    def check(self, addresses: Array, sizes: Array) -> None:
+        """Raise the error of the first sample that its file has lost meanwhile."""
+        ...
+
+
 class Held:
     """The owner of memory that arrays or other objects keep alive."""
 
-    __slots__ = ("handed_out", "parts")
+    __slots__ = ("handed_out", "mapped", "parts")
 
-    def __init__(self, parts: Sequence[Any]) -> None:
-        self.parts = parts
+    def __init__(self, parts: Sequence[Any], mapped: FileMemory | None = None) -> None:
+        self.parts, self.mapped = parts, mapped
         self.handed_out = False  # whether somebody outside of this package may write to it
 
 
@@ -42,6 +54,25 @@ class Joined:
             if hasattr(owner, "handed_out"):
                 owner.handed_out = value
 
+    @property
+    def mapped(self) -> FileMemory | None:
+        found = [m for owner in self.owners if (m := getattr(owner, "mapped", None)) is not None]
+        return _SeveralFiles(found) if len(found) > 1 else next(iter(found), None)
+
+
+class _SeveralFiles:
+    """Mapped memory of several batches, whose samples are side by side in another one."""
+
+    def __init__(self, parts: Sequence[FileMemory]) -> None:
+        self._parts = parts
+
+    def protect(self) -> None:
+        self._parts[0].protect()
+
+    def check(self, addresses: Array, sizes: Array) -> None:
+        for part in self._parts:
+            part.check(addresses, sizes)
+
 
 class Storage:
     """A value in memory: one address per sample.
@@ -49,7 +80,7 @@ class Storage:
     `strides` (in elements) is None if every sample is contiguous. `owner` keeps the memory alive.
     """
 
-    __slots__ = ("_external", "addresses", "dense", "owner", "readonly", "strides")
+    __slots__ = ("_external", "addresses", "copied", "dense", "owner", "readonly", "strides")
 
     def __init__(
         self,
@@ -65,6 +96,7 @@ class Storage:
         self.dense = dense  # samples lie one after the other without gaps
         self._external = external
         self.readonly = False  # NumPy views of the memory must not be writable
+        self.copied: Storage | None = None  # a copy of mapped files, see core/mapped_inputs.py
 
     @property
     def external(self) -> bool:

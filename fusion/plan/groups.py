@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...kernels.cpu.helpers import looks_up_many
 from ...kernels.ir.tabulate import tabulated
 from ..kinds.base import Terms
 from .draft import Draft
@@ -138,4 +139,4 @@ def tabulate_bytes(draft: Draft) -> None:
     """Look up expensive functions of one byte on CPUs; a GPU computes faster than it reads."""
     for step in draft.steps:
         if isinstance(step, KernelStep) and step.device is None:
-            step.spec = tabulated(step.spec)
+            step.spec = tabulated(step.spec, looks_up_many())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 from ...kernels.common.memo import Memo
@@ -34,9 +34,10 @@ class Program:
 
     `outputs` are positions whose value must be in memory afterwards. `promises` are live values
     that nobody has read: a plan may fuse through them, and they are computed again when read.
+    `lent` are values whose memory a result shares: whoever needs them later gets the same memory.
     """
 
-    __slots__ = ("inputs", "key", "nodes", "outputs", "promises", "twins")
+    __slots__ = ("inputs", "key", "lent", "nodes", "outputs", "promises", "twins")
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -44,6 +45,7 @@ class Program:
         self.twins: dict[int, list[Node]] = {}  # merged duplicates, which share the result
         self.outputs: tuple[int, ...] = ()
         self.promises: tuple[int, ...] = ()
+        self.lent: tuple[int, ...] = ()
         self.key: tuple[Any, ...] = ()
 
     def report(self, plan: Any, regions: Mapping[int, Any]) -> Report:
@@ -65,7 +67,17 @@ def facts_of(nodes: list[Node]) -> list[Facts]:
 
 
 def collect(roots: list[Node]) -> Program:
-    """The program that computes `roots` and all their pending ancestors. Does not recurse."""
+    """The program that computes `roots` and all their pending ancestors."""
+    program = _collected(roots, frozenset())
+    if program.twins:
+        apart = _writable_twins(program, roots)
+        if apart:
+            program = _collected(roots, apart)
+    return program
+
+
+def _collected(roots: list[Node], apart: Set[int]) -> Program:
+    """The program of `roots`; nodes with these ids are not merged. Does not recurse."""
     program = Program()
     place: dict[int, int] = {}  # id of node → position
     merged: dict[tuple[Any, ...], int] = {}
@@ -90,7 +102,7 @@ def collect(roots: list[Node]) -> Program:
         kind, sources, params = definition
         twin_key = (kind.number, tuple(_identity(place, i) for i in sources),
                     id(params) if params is not None else node.shapes.rank)  # fmt: skip
-        twin = merged.get(twin_key)
+        twin = None if id(node) in apart else merged.get(twin_key)
         if twin is not None and _mergeable(program.nodes[twin], node):
             place[id(node)] = twin
             program.twins.setdefault(twin, []).append(node)
@@ -104,8 +116,42 @@ def collect(roots: list[Node]) -> Program:
         for p, n in enumerate(program.nodes)
         if n.storage is None and p not in wanted and _any_live(program, p)
     )
+    program.lent = _sources_of_renames(program)
     program.key = (tuple(key), program.outputs, program.promises)
     return program
+
+
+def _sources_of_renames(program: Program) -> tuple[int, ...]:
+    """Pending values whose memory results will share; the user may hold other views of them."""
+    found: list[int] = []
+    todo = [*program.outputs, *program.promises]
+    for p in todo:
+        definition = program.nodes[p].result.definition
+        if definition is not None and program.inputs[p] and definition[0].is_rename:
+            sources = [i for i in program.inputs[p] if program.nodes[i].storage is None]
+            found.extend(sources)
+            todo.extend(sources)
+    return tuple(found)
+
+
+def _writable_twins(program: Program, roots: list[Node]) -> set[int]:
+    """The ids of merged nodes that must have memory of their own.
+
+    The user may write to what he holds, which must show in no other value. Values that take long
+    stay merged: `Run` copies the result.
+    """
+    held = {id(root) for root in roots}
+    apart: set[int] = set()
+    for p in reversed(range(len(program.nodes))):
+        group = [
+            n for n in (program.nodes[p], *program.twins.get(p, ())) if id(n) in held or n.is_live()
+        ]
+        for n in group:
+            definition = n.result.definition
+            if definition is not None and definition[0].is_rename:
+                held.update(map(id, definition[1]))
+        apart.update(id(n) for n in group[1:] if (k := n.kind) is not None and not k.takes_long)
+    return apart
 
 
 def _any_live(program: Program, position: int) -> bool:

@@ -285,8 +285,15 @@ class Binder:
         never = np.zeros(count, bool)
         extents = self.nodes[window.position].shapes.rows
         for d, term in window.tests:
-            step, offset = (np.broadcast_to(v, count) for v in self.numbers(term))
-            n = extents[:, d]
+            n, (step, offset) = extents[:, d], self.numbers(term)
+            if term[0] is not None and isinstance(step, int) and step == 1:
+                # Pads and parts of joins have many of these; the general case takes four times as
+                # long.
+                lo, hi = bounds[term[0]]
+                np.maximum(lo, -offset, out=lo)
+                np.minimum(hi, n - offset, out=hi)
+                continue
+            step, offset = np.broadcast_to(step, count), np.broadcast_to(offset, count)
             moves = step != 0
             never |= ~moves & ((offset < 0) | (offset >= n))
             if term[0] is None:

@@ -59,7 +59,7 @@ class Run:
             else:
                 self._on_cpu(segment)
             for p in segment.last:
-                if p not in self.program.promises:
+                if p not in self.program.promises and p not in self.program.lent:
                     self.values[p] = None
         self._hand_over()
 
@@ -68,15 +68,19 @@ class Run:
         for p in self.plan.outputs:
             if self.nodes[p].storage is None:
                 self._give(p, self._owned(self.nodes[p], self._value(p)))
-        for p in self.program.promises:
-            # A promise that was stored for another reason, in memory of its own, can be delivered.
-            storage = None if p in self.regions else self.values[p]
+        for p in (*self.program.promises, *self.program.lent):
+            # One that was stored for another reason, in memory of its own, can be delivered.
+            storage = None if p in self.regions or self.nodes[p].storage else self.values[p]
             if storage is not None and storage.owner is not None and not storage.external:
                 self._give(p, storage)
 
     def _give(self, p: int, storage: Storage) -> None:
+        is_held = False
         for node in (self.nodes[p], *self.program.twins.get(p, ())):
-            node.result.deliver(storage)
+            # The user may write to each value that he holds, so they share no memory.
+            is_live = node.is_live()
+            node.result.deliver(self._packed(node, storage) if is_live and is_held else storage)
+            is_held = is_held or is_live
 
     def _owned(self, node: Node, storage: Storage) -> Storage:
         """A copy of external memory, else the storage itself: a result must not change later."""

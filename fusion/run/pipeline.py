@@ -349,6 +349,8 @@ class Pipeline:
 
 def _runs(count: int, threads: int, longest: int) -> list[int]:
     """Bounds of runs that get shorter towards the end, so that all threads end together."""
+    if threads == 1:
+        return [*range(0, count, longest), count]
     bounds = [0]
     while bounds[-1] < count:
         left = count - bounds[-1]

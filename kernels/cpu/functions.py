@@ -44,15 +44,18 @@ def __getattr__(name: str) -> Any:
     if found is None:
         from numba import njit
 
+        from .native import straight
         from .native.compile import KernelCompiler
 
         path = cache_dir() / "cpu" / f"{name}.py"
         write_atomically(path, _sources[name].encode())  # for debugging only
         namespace: dict[str, Any] = {"__name__": f"ndd_generated.{name}"}
         exec(compile(_sources[name], str(path), "exec"), namespace)
+        stem = name.rpartition("__")[0]
+        straight.shortened(_sources[name], str(path), stem, namespace)
         compiled = njit(
-            forceinline=True, error_model="numpy", no_cpython_wrapper=True,
+            forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True,
             pipeline_class=KernelCompiler,
         )  # fmt: skip
-        found = _functions.setdefault(name, compiled(namespace[name.rpartition("__")[0]]))
+        found = _functions.setdefault(name, compiled(namespace[stem]))
     return found

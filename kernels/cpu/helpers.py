@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ..common import background, forks
 from ..common.disk_cache import cache_dir, cached_object
-from ..common.memo import memoized
+from ..common.memo import Memo, memoized
 from . import compile_ahead
 
 # Held while LLVM or Numba work. Their state cannot be made anew, so a fork waits for them.
@@ -24,6 +24,8 @@ compiling = forks.foreign_lock()
 # an entry stays for the life of the process. There are a few dozen.
 _loaded: dict[str, tuple[Any, int]] = {}
 compile_count = 0  # how many helpers this process compiled; tests assert on it
+# Numba keeps every intrinsic for ever, and looks through its tables anew after each new one.
+_intrinsics: Memo[str, Any] = Memo("calls of helpers in kernels", 256)
 _IMPORT = re.compile(r"^from ndd\.kernels\.cpu\.helpers import (.+)$", re.MULTILINE)
 
 
@@ -65,6 +67,15 @@ def function(name: str) -> Callable[[int, int, int], int]:
     return native(*_loaded[name])
 
 
+@cache
+def looks_up_many() -> bool:
+    """Whether this CPU looks up 64 bytes at once: see native/byte_tables.py."""
+    with compiling:
+        import llvmlite.binding as llvm
+
+        return bool(llvm.get_host_cpu_features().get("avx512vbmi", False))
+
+
 def _symbol(name: str) -> str:
     return f"ndd_{name}"
 
@@ -82,6 +93,10 @@ def __getattr__(name: str) -> Any:
     """The intrinsic by which a generated kernel calls a helper."""
     if name.startswith("_"):
         raise AttributeError(name)
-    from .native import catalogue
+    found = _intrinsics.get(name)
+    if found is None:
+        from .native import catalogue
 
-    return catalogue.external(_symbol(name), catalogue.helper(name)[1])
+        made = catalogue.external(_symbol(name), catalogue.helper(name)[1])
+        found = _intrinsics.setdefault(name, made)
+    return found

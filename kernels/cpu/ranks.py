@@ -176,7 +176,9 @@ class RankLines(CpuCore):
             yield f"{name} = ({nbits}) // {_LINE_BYTES} * {_LINE_BYTES}"
         yield f"count = {planes - 1} * pitch + columns * {column}"  # elements of a joined row
         if not self.stores_line:
-            yield "line_0, line_1 = line, line + line_size"
+            # `line` moves on to the second line, so windows per frame begin anew each time.
+            base = "line" if self.core.frames is None else "scratch + area_line"
+            yield f"line_0, line_1 = {base}, {base} + line_size"
         else:  # helpers may write a vector more than they need
             yield f"is_straight = is_straight & (count >= {RANK_BYTES // nbytes})"
         if self.sides:

@@ -61,7 +61,7 @@ class Rows:
             yield from self.inner.line()
             yield from self._each_value(places, to)
             return
-        at, lanes, slot = f"{to} + (low - origin) * 4", self.core.lanes, self._plain_load()
+        at, lanes, slot = f"{to} + (low - origin) * 4", self.core.lanes, self.plain_load()
         if slot is None:
             yield from self._each_value(places, to)
             return
@@ -97,7 +97,7 @@ class Rows:
             place = f"{column} - origin + {lane} * pitch"
             yield f"    {store}({to}, {place}, {self.writer.ref(value)})"
 
-    def _plain_load(self) -> int | None:
+    def plain_load(self) -> int | None:
         """The slot of the operand if an element is only a load (or its cast to float32)."""
         e = self.core.value
         while e.op == "cast" and e.dtype is dt.float32:

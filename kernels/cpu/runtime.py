@@ -200,7 +200,7 @@ def _compile(source: str, name: str, path: Path) -> tuple[str, bytes]:
 
     namespace: dict[str, Any] = {"__name__": f"ndd_generated.{name}"}
     exec(compile(source, str(path), "exec"), namespace)
-    return compile_kernel(namespace[name])
+    return compile_kernel(namespace, name, source, path)
 
 
 def new_target() -> Any:

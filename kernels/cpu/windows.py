@@ -7,6 +7,11 @@ window spans all dimensions, the ring keeps unsummed rows, and a line is a weigh
 rows. Either way it is a weighted sum of runs of floats, given a list of their addresses
 (native/window_sums.py, and native/folded_sums.py for symmetric windows). Up to four lines are
 summed at once. Later ops of the group read the line, so no full-size intermediate exists.
+
+NOTE [weights of zero] A window that spans all dimensions may be a line or a star, with zeros for
+most of its weights. If half of them are zeros, those taps are left out. That keeps every bit if the
+elements are unsigned integers: a product with +0 is +0, and adding it only changes a sum of -0. So
+the first tap with a weight of +0 stays, after which no sum is -0.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..ir import dtypes as dt
 from ..ir.core import Column
 from ..ir.expr import Expr
 from ..ir.spec import KernelSpec
@@ -46,8 +52,16 @@ class WindowLines(CpuCore):
         self.source = Rows(writer, core)
         # Neighbouring lines read nearly the same rows, so we compute some of them together.
         self.has_groups = self.last == 1 and (self.is_direct or core.is_symmetric)
+        self.may_skip = self.has_groups and self.is_direct and self._is_unsigned()
         if self.source.inner is not None:
             self.source.inner.row_step = "win_step_0"
+
+    def _is_unsigned(self) -> bool:
+        """Whether all elements that windows read are unsigned integers of memory."""
+        slot = self.source.plain_load()
+        if slot is None or self.source.inner is not None or self.core.border == "constant":
+            return False
+        return self.spec.loads[slot].dtype in (dt.uint8, dt.uint16)
 
     @property
     def line_depth(self) -> int:
@@ -61,7 +75,7 @@ class WindowLines(CpuCore):
         rings = [f"ring_{p}" for p in range(max(core.parts, 1))]
         lists = [f"{what}_{p}" for p in range(core.parts) for what in ("across", "down", "deep")]
         rows = ("line", "summed", "outs", "part", "raw", "kept", "layers")
-        return (*rows, *rings, *(lists or ["taps"]))
+        return (*rows, *rings, *(lists or ["taps", "chosen", "factors"]))
 
     @classmethod
     def area_bytes(cls, spec: KernelSpec, numbers: Callable[[Column], Array]) -> list[Array]:
@@ -95,7 +109,8 @@ class WindowLines(CpuCore):
             areas += [8 * along[-1], 8 * (along[max(last - 1, 0)] + LINES), 8 * along[0]]
         if not core.parts:
             sizes = [counts(k)[0] for k in range(last + 1)]
-            areas.append(8 * (np.prod(sizes, axis=0) + LINES * sizes[-1]))
+            taps = np.prod(sizes, axis=0)
+            areas += [8 * LINES * (taps + sizes[-1]), 16 * taps, 4 * taps]
         return areas
 
     # -- once per sample -----------------------------------------------------------------------
@@ -152,6 +167,8 @@ class WindowLines(CpuCore):
                 yield f"    put_i64(across_{p}, tap, across_at_{p} + tap * 4)"
         if core.is_scaled:
             self.writer.imports.add("as_f32")
+        if self.may_skip:
+            yield from self._choose_taps()
         yield from self.source.prepare()
         if core.border == "constant":
             row = "ring_0 + slots * size * 4" if self.is_direct else "raw"
@@ -351,6 +368,16 @@ class WindowLines(CpuCore):
 
     def _direct(self) -> Iterator[str]:
         """Sum a window that spans all dimensions, as a weighted sum of shifted rows."""
+        if not self.may_skip:
+            yield from self._sum_all()
+            return
+        yield "if is_sparse:"
+        yield from indented(self._sum_chosen())
+        yield "else:"
+        yield from indented(self._sum_all())
+
+    def _sum_all(self) -> Iterator[str]:
+        """Sum all taps of a window that spans all dimensions."""
         k, tap, column = self.last, *(self.writer.fresh(stem) for stem in "tc")
         yield f"{tap} = 0"
 
@@ -367,6 +394,36 @@ class WindowLines(CpuCore):
         weights, row = "weights + win_start_0_0 * 4", f"win_count_0_{k}"
         more = f" - more * {row}" if self.has_groups else ""
         yield from self._sum_rows("taps", weights, f"{tap}{more}", row, "summed")
+
+    def _choose_taps(self) -> Iterator[str]:
+        """List row, column and weight of the taps that count: see NOTE [weights of zero]."""
+        row, column, bits = (self.writer.fresh(stem) for stem in "tcb")
+        yield "few, zeros = 0, 0"
+        yield f"for {row} in range(win_count_0_0):"
+        yield f"    for {column} in range(win_count_0_1):"
+        place = f"win_start_0_0 + {row} * win_count_0_1 + {column}"
+        yield f"        {bits} = load_i32(weights, {place})"
+        yield f"        if ({bits} & 0x7FFFFFFF != 0) | (({bits} == 0) & (zeros == 0)):"
+        yield f"            put_i64(chosen, 2 * few, {row})"
+        yield f"            put_i64(chosen, 2 * few + 1, {column})"
+        yield f"            put_i32(factors, few, {bits})"
+        yield "            few += 1"
+        yield f"        if {bits} == 0:"
+        yield "            zeros += 1"
+        yield "is_sparse = 2 * few <= win_count_0_0 * win_count_0_1"
+
+    def _sum_chosen(self) -> Iterator[str]:
+        """Sum the taps that count, line by line: lines share few of the rows that they read."""
+        line, tap, v, s = (self.writer.fresh(stem) for stem in "ltvs")
+        yield f"for {line} in range(more + 1):"
+        yield f"    for {tap} in range(few):"
+        place = f"at_0 - win_anchor_0_0 + {line} + get_i64(chosen, 2 * {tap})"
+        yield from indented(self._place(0, place, v, s), 2)
+        own = v if self.core.border == "wrap" else s
+        first = "(lowest - win_anchor_0_1 - origin) * 4"
+        row = f"ring_0 + ({own} & last_of_0) * size * 4 + {first}"
+        yield f"        put_i64(taps, {tap}, {row} + get_i64(chosen, 2 * {tap} + 1) * 4)"
+        yield f"    {self._call('sum_lines_1')}(taps, factors, few, 0, used, outs + {line} * 8)"
 
     def _window(self, p: int) -> dict[int, tuple[str, str]]:
         return {k: (f"win_anchor_{p}_{k}", f"win_count_{p}_{k}") for k in self.rows}

@@ -67,9 +67,14 @@ class GpuCore(ABC):
         raise NotImplementedError(f"{cls.__name__} prepares nothing")
 
     @classmethod
+    def sizes(cls, spec: KernelSpec) -> tuple[Column, ...]:
+        """The columns that `points` depends on."""
+        return tuple(("n", a) for a in spec.loop_axes)
+
+    @classmethod
     def points(cls, spec: KernelSpec, table: Array) -> Array:
         """How many points each row has: as many as its result, or those of whole tiles."""
-        points: Array = table[:, [spec.columns["n", a] for a in spec.loop_axes]].prod(axis=1)
+        points: Array = table[:, [spec.columns[c] for c in cls.sizes(spec)]].prod(axis=1)
         return points
 
     def positions(self) -> Iterable[str]:

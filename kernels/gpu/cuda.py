@@ -16,7 +16,7 @@ from ..common import forks
 from ..common.memo import Memo
 from . import driver
 from .allocators import DeviceBlock, make_allocator
-from .kernel import Array, GpuKernel, Launch, Variant, block_of
+from .kernel import Array, GpuKernel, Launch, Variant
 from .streams import Stream
 from .triton_cache import import_triton
 
@@ -46,7 +46,7 @@ class CudaGpu:
         return self._memory.take(nbytes)
 
     def block_for(self, table: Array, kernel: GpuKernel) -> int:
-        return block_of(kernel.spec)
+        return kernel.block
 
     def launch(self, kernel: GpuKernel, plan: Launch, table: Array, alive: list[Any]) -> None:
         loaded = load(kernel, plan.variant, self._capability, plan.block)

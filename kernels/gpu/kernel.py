@@ -13,10 +13,12 @@ from ..common import background, forks, trace
 from ..common.disk_cache import cache_dir, digest, write_atomically
 from ..common.memo import Memo
 from ..cpu.runtime import kernel_name
-from ..ir.expr import walk
+from ..ir import dtypes as dt
+from ..ir.expr import op_cost, walk
 from ..ir.spec import KernelSpec
 from . import render, triton_cache
-from .cores import NUM_WARPS, GpuCore
+from .cores import NUM_WARPS, GpuCore, Preparation
+from .marks import MarkTables, marks_of
 from .triton_cache import import_triton
 
 Array = np.ndarray[Any, Any]
@@ -31,11 +33,18 @@ UNROLLED_BLOCK = 512
 # 128 points, 48 at 256 and 72 at 512 (modelled occupancy on sm_90: 1.0, .63, .44). Random numbers
 # need many registers too: normal noise on three channels takes 58 at 128 points and 100 at 512.
 COMPUTED_BLOCK = 128
+# Maths in float64 takes two registers per number. log(exp(x) + 1) takes 100, 60 and 39 registers at
+# 1024, 512 and 256 points (modelled occupancy on sm_80: .25, .50, .75); sin, cos and atan2 in one
+# kernel take 128, 68 and 44. With two points per thread, float32 is still loaded 8 bytes at once.
+DOUBLE_BLOCK, DOUBLE_COST = 256, 16
 # Samples of equal size share programs if each would fill less than this part of a program.
 PACKED_FILL = 0.5
 
 _lock = forks.foreign_lock()  # held while Triton compiles, so a fork waits for it
 _kernels: Memo[KernelSpec, GpuKernel] = Memo("GPU kernels", 4096)
+_plans: Memo[tuple[Any, ...], Any] = Memo("GPU launches", 1024)  # Launch, or None
+_UNPLANNED = object()
+_REACHING = ("_stride", "_first", "_reach")  # columns that say how far offsets go
 compile_count = 0  # kernels compiled by this process; tests assert on it
 
 
@@ -69,7 +78,18 @@ class GpuKernel:
         core = None if spec.core is None else spec.core.gpu_renderer()
         self._renderer = core or GpuCore
         # Computes what a launch needs besides its table.
-        self.prepare = core.preparation(spec) if core and core.prepared_columns(spec) else None
+        marks = marks_of(spec)
+        self.prepare: Preparation | None = None
+        if core is not None and core.prepared_columns(spec):
+            self.prepare = core.preparation(spec)
+        elif marks is not None:
+            self.prepare = MarkTables(spec, marks)
+        self.block = block_of(spec)
+        sizes = self._renderer.sizes(spec)
+        # What a plan depends on, besides the alignment of addresses.
+        self._deciding = [
+            k for c, k in spec.columns.items() if c in sizes or str(c[0]).endswith(_REACHING)
+        ]
         self._compiled: dict[tuple[Any, ...], Any] = {}
         if "codegen" in os.environ.get("NDD_DEBUG", ""):
             print(self.source)
@@ -145,7 +165,19 @@ class GpuKernel:
     # -- how to launch -------------------------------------------------------------------------
 
     def plan(self, table: Array, block: int) -> Launch | None:
-        """How to launch over the rows of a table; None if there is nothing to do."""
+        """How to launch over the rows of a table; None if there is nothing to do.
+
+        A table of the same sizes and strides, as the next batch often has, has the same plan.
+        """
+        aligned = self._is_aligned(table)
+        key = (self, block, aligned, len(table), table[:, self._deciding].tobytes())
+        found = _plans.get(key, _UNPLANNED)
+        if found is _UNPLANNED:
+            found = _plans[key] = self._plan(table, block, aligned)
+        planned: Launch | None = found
+        return planned
+
+    def _plan(self, table: Array, block: int, aligned: bool) -> Launch | None:
         count = len(table)
         sizes = self.points(table)
         largest = int(sizes.max(initial=0))
@@ -166,8 +198,8 @@ class GpuKernel:
             grid, tiles = "ragged", tile_map(sizes, block)
             programs = len(tiles)
         wide = positions >= 1 << 31 or self._reach(table) >= 1 << 31
-        aligned = grid != "packed" and self._is_aligned(table)
-        return Launch(Variant(grid, wide, aligned), block, programs, largest, tiles_per_row, tiles)
+        variant = Variant(grid, wide, grid != "packed" and aligned)
+        return Launch(variant, block, programs, largest, tiles_per_row, tiles)
 
     def points(self, table: Array) -> Array:
         """How many points each row of a table has."""
@@ -211,9 +243,17 @@ def block_of(spec: KernelSpec) -> int:
     own = None if spec.core is None else spec.core.gpu_renderer().block
     if own is not None:
         return own
-    if any(e.op in ("fetch", "call") for e in walk(spec.values)):
+    if any(e.op in ("fetch", "call", "stepped") for e in walk(spec.values)):
         return COMPUTED_BLOCK
+    if render.is_flat(spec) and _computes_in_double(spec):
+        return DOUBLE_BLOCK
     return FLAT_BLOCK if len(spec.static_points) == 1 else UNROLLED_BLOCK
+
+
+def _computes_in_double(spec: KernelSpec) -> bool:
+    """Whether values need more than a few operations in float64, as remainders of floats do."""
+    found = [e for e in walk(spec.values) if e.op == "fmod" or (e.args and e.dtype is dt.float64)]
+    return sum(map(op_cost, found)) >= DOUBLE_COST
 
 
 def warps_of(spec: KernelSpec) -> int:

@@ -17,6 +17,7 @@ from ..ir.core import Column
 from ..ir.dtypes import DType
 from ..ir.expr import RUN, RUN_BITS, SHORT, Expr, bfloat16_bits, inlined, rewrite, walk, wrap
 from ..ir.spec import Access, KernelSpec
+from .marks import marks_of
 
 # The header has a fixed number of lines, because the line number of a kernel is part of Triton's
 # cache key.
@@ -120,7 +121,10 @@ class Writer:
         self.names = {e: f"t{i}" for i, e in enumerate(e for e in self.order if e.op != "const")}
         self.flat = is_flat(spec)
         self.core = spec.core.gpu_renderer()(self) if spec.core else None
+        self.marks = marks_of(spec)
         self.prepared = self.core.prepared_columns(spec) if self.core else ()
+        if self.marks is not None:
+            self.prepared = self.marks.columns
 
     @property
     def n_columns(self) -> int:
@@ -229,7 +233,11 @@ class Writer:
         elif e.op == "fmod":
             yield from _fmod(name, e, *map(self.typed, e.args))
         elif e.op == "stepped":
-            yield from _stepped(name, *map(self.typed, e.args))
+            start, step, x = map(self.typed, e.args)
+            if self.marks is None:
+                yield from _stepped(name, start, step, x)
+            else:
+                yield from self.marks.lines(self.marks.sums.index(e), name, x, step)
         elif e.op == "core":
             assert self.core is not None
             yield f"{name} = {self.core.name(e)}"
@@ -458,24 +466,50 @@ def _rint(name: str, e: Expr, a: str) -> Iterator[str]:
 def _fmod(name: str, e: Expr, a: str, b: str) -> Iterator[str]:
     """C's fmod, exactly. (Triton's `%` on floats is x - trunc(x / y) * y, which rounds.)
 
-    This is a long division in float64, with 50 bits of the quotient per digit. A digit may be one
-    too large but never too small, and fma keeps the remainder exact. There are enough digits for
-    the largest x over the smallest y.
+    A correctly rounded quotient that fits the mantissa may be one too large but never too small, so
+    fma gives the remainder, or the remainder minus the divisor; both are exact. Only if a quotient
+    in the program is larger, all threads do a long division.
     """
-    steps = 6 if e.dtype is dt.float32 else 42
-    r, d, s = f"{name}_rest", f"{name}_by", f"{name}_scaled"
-    yield f"{r} = tl.abs({a}).to(tl.float64)"
-    yield f"{d} = tl.abs({b}).to(tl.float64)"
-    yield f"{name}_defined = ({r} < {_constant(math.inf, dt.float64)}) & ({d} > 0.0)"
-    yield f"for k in tl.static_range({steps - 1}, -1, -1):"
-    # 2**(50 k) in three factors, because it may overflow although the product does not.
-    yield f"    {s} = {d} * 2.0 ** (17 * k) * 2.0 ** (17 * k) * 2.0 ** (16 * k)"
+    r, d, q, inf = f"{name}_rest", f"{name}_by", f"{name}_ratio", _constant(math.inf, e.dtype)
+    yield f"{r} = tl.abs({a})"
+    yield f"{d} = tl.abs({b})"
+    yield f"{name}_defined = ({r} < {inf}) & ({d} > 0.0)"
+    yield f"{q} = {_show_div(e, r, d)}"
+    most = 2.0**23 if e.dtype is dt.float32 else 2.0**52
+    yield f"{name}_far = {name}_defined & ({q} >= {most})"
+    yield f"{name}_short = tl.fma(-tl.floor({q}), {d}, {r})"
+    yield f"{name}_short = tl.where({name}_short < 0.0, {name}_short + {d}, {name}_short)"
+    yield f"{name}_short = tl.where({r} < {d}, {r}, {name}_short)"
+    yield f"{name}_any = {name}_far.to(tl.int32) + lane * 0"
+    yield f"if tl.reduce({name}_any, 0, tl.standard._elementwise_max) > 0:"
+    yield from _indent(_long_division(name, e))
+    yield f"    {name}_short = tl.where({name}_far, {name}_long, {name}_short)"
+    yield f"{r} = tl.where({name}_defined, {name}_short, {_constant(math.nan, e.dtype)})"
+    yield f"{name} = {_with_sign(r, a, e.dtype)}"
+
+
+def _long_division(name: str, e: Expr) -> Iterator[str]:
+    """The remainder `long`, in float64, with 50 bits of the quotient per digit.
+
+    A digit may be one too large but never too small, and fma keeps the remainder exact. There are
+    enough digits for the largest x over the smallest y.
+    """
+    digits = 6 if e.dtype is dt.float32 else 42
+    r, d, s = f"{name}_long", f"{name}_divisor", f"{name}_scaled"
+    yield f"{r} = {name}_rest.to(tl.float64)"
+    yield f"{d} = {name}_by.to(tl.float64)"
+    yield f"{name}_digit = tl.full((), {digits - 1}, tl.int64)"
+    yield f"for _ in range({digits}):"
+    # 2**(50 digit) in three factors, because it may overflow although the product does not.
+    for k, bits in enumerate((17, 17, 16)):
+        word = f"((1023 + {bits} * {name}_digit) << 52)"
+        yield f"    {name}_factor_{k} = {word}.to(tl.float64, bitcast=True)"
+    yield f"    {s} = {d} * {name}_factor_0 * {name}_factor_1 * {name}_factor_2"
     yield f"    {name}_next = tl.fma(-tl.floor({r} / {s}), {s}, {r})"
     yield f"    {name}_next = tl.where({name}_next < 0.0, {name}_next + {s}, {name}_next)"
     yield f"    {r} = tl.where({s} <= {r}, {name}_next, {r})"
-    nan = _constant(math.nan, dt.float64)
-    yield f"{r} = tl.where({name}_defined, {r}, {nan}).to({TRITON[e.dtype]})"
-    yield f"{name} = {_with_sign(r, a, e.dtype)}"
+    yield f"    {name}_digit = {name}_digit - 1"
+    yield f"{r} = {r}.to({TRITON[e.dtype]})"
 
 
 def _stepped(name: str, start: str, step: str, x: str) -> Iterator[str]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..common.buffers import POOL
-from . import kernel as kernels
 from .kernel import Array, GpuKernel, Launch
 from .streams import Stream
 from .triton_cache import interpreting
@@ -33,7 +32,7 @@ class SimulatedGpu:
     def block_for(self, table: Array, kernel: GpuKernel) -> int:
         core = kernel.spec.core
         if core is not None and core.gpu_renderer().has_fixed_block:
-            return kernels.block_of(kernel.spec)
+            return kernel.block
         # A smaller block saves a small batch from computing mostly masked lanes.
         points = int(kernel.points(table).sum())
         return min(SIMULATED_BLOCK, max(128, 1 << (max(points, 1) - 1).bit_length()))

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ir.core import Array
-from ..ir.expr import Expr
+from ..ir.core import Array, Column
+from ..ir.expr import Expr, cost
 from ..ir.spec import KernelSpec
 from ..ir.windows import TILE, TiledSum, period
 from .cores import GpuCore, indented
+from .separable import CHEAP
 from .windows import start_of, within_border
 
 if TYPE_CHECKING:
@@ -38,6 +39,17 @@ class TileSums(GpuCore):
         assert isinstance(core, TiledSum)
         self.core = core
         self.lanes = range(core.lanes)
+
+    @classmethod
+    def options(cls, spec: KernelSpec) -> dict[str, int]:
+        # By default ptxas aims at 64 registers on sm_80, and spills 8 bytes if colours of float16
+        # follow; with a higher limit it spills none.
+        return {"maxnreg": 128} if max(map(cost, spec.values)) > CHEAP else {}
+
+    @classmethod
+    def sizes(cls, spec: KernelSpec) -> tuple[Column, ...]:
+        windows = [(f"win_{what}", 0, k) for what in ("count", "anchor") for k in (0, 1)]
+        return (*super().sizes(spec), *windows)
 
     @classmethod
     def points(cls, spec: KernelSpec, table: Array) -> Array:

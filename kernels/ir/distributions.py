@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from . import dtypes as dt
@@ -9,8 +10,7 @@ from . import expr as ex
 from . import mathlib as ml
 from .dtypes import DType
 from .expr import Expr, Function
-from .mathlib.pieces import polynomial
-from .mathlib.trigonometry import cos_quadrants
+from .mathlib.pieces import flip_sign, polynomial
 
 
 def unit(words: tuple[Expr, ...], dtype: DType) -> Expr:
@@ -41,9 +41,45 @@ def _standard_normal() -> Function:
 
 def _box_muller(first: Expr, second: Expr) -> Expr:
     # Split the angle into the nearest multiple of a quarter turn and the rest.
-    quarters = ex.cast((second + (1 << 29)) >> 30, dt.uint64)
-    rest = ex.cast(ex.bits(second << 2, dt.int32), dt.float64) * 2.0**-32
-    return ml.sqrt(-2.0 * ml.log(share_of(first))) * cos_quadrants(quarters, rest)
+    quarters = (second + (1 << 29)) >> 30
+    rest = ex.cast(ex.bits(second << 2, dt.int32), dt.float32) * 2.0**-32
+    square = rest * rest
+    cosine = _horner(square, (1.0, *_COS))
+    turned = ex.select(ex.eq(quarters & 1, 0), cosine, rest * _horner(square, _SIN))
+    radius = ex.sqrt(_minus_two_log(share_of(first)))
+    return radius * flip_sign(turned, ((quarters + 1) & 2) << 30)
+
+
+# NOTE [normal numbers in float32] Twice as many float32 as float64 fit a vector, and most of the
+# time of adding noise is spent here. The polynomials interpolate at Chebyshev nodes; their relative
+# errors are below 3e-8 (sine and cosine 4e-9), so that the result is within 3e-7 of the exact one.
+_SIN = (1.5707963219532366, -0.6459634776648073, 0.07968021764770168, -0.004602149212666408)
+_COS = (-1.2337005493742192, 0.253669410357108, -0.0208615283421869, 0.0009067398983512325)
+# (-2 log(1 + x) + 2 x - x²) / x³ for 1 + x in [√½, √2]
+_LOG = (
+    -0.6666666145638135, 0.500006128451396, -0.4000209018832116, 0.33282562926212306,
+    -0.2842899184790097, 0.2599636752731444, -0.2524463969842268, 0.1580548754470443,
+)  # fmt: skip
+_LEAST = 0x3F3504F3  # the bits of √½
+_MINUS_TWO_LN2 = -1.3862943611198906
+
+
+def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """A polynomial in float32; the coefficients start with the constant."""
+    total = ex.const(coefficients[-1], dt.float32)
+    for c in reversed(coefficients[:-1]):
+        total = ex.fma(total, x, ex.const(c, dt.float32))
+    return total
+
+
+def _minus_two_log(share: Expr) -> Expr:
+    """-2 log(share) for a share in (0, 1], precise also where it is close to 1."""
+    # share = 2**k (1 + x), with 1 + x in [√½, √2)
+    word = ex.bits(share, dt.uint32) + (0x3F800000 - _LEAST)
+    k = ex.cast(ex.bits(word >> 23, dt.int32), dt.float32) - 127.0
+    x = ex.bits((word & 0x007FFFFF) + _LEAST, dt.float32) - 1.0
+    of_mantissa = x * _horner(x, (-2.0, 1.0, *_LOG))
+    return ex.fma(k, ex.const(_MINUS_TWO_LN2, dt.float32), of_mantissa)
 
 
 # -- Poisson -------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Sound files in memory → headers, and samples of the parts that are needed, through libsndfile.
+"""Sound files in memory → headers, and samples of the parts that are needed.
+
+Plain WAV files need no decoder, FLAC has one of our own, and all others go through libsndfile.
 
 Nothing is allocated by what a header claims: a file whose header tells of far more samples than its
 size makes likely is decoded once, block by block, to count them.
@@ -13,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..fusion.graph.shapes import MAX_EXTENT, Array
+from .flac_samples import FlacSamples
 from .pcm_samples import can_convert, read_pcm
-from .sound_headers import Pcm, told_by_header
+from .sound_headers import Flac, Pcm, told_by_header
 
 # Sounds that are compressed more than this are counted before their header is believed. FLAC and
 # Opus compress silence to less than a bit per sample, music to about two.
@@ -33,6 +36,7 @@ class Sound(NamedTuple):
     channels: int
     rate: int
     pcm: Pcm | None = None  # where the samples are, if they need no decoder
+    flac: Flac | None = None  # where the frames of a FLAC file are
 
 
 def soundfile_module() -> Any:
@@ -68,7 +72,7 @@ def read_header(data: Array) -> Sound:
     """The header of a file, with a number of frames that the file really has."""
     told = told_by_header(data)
     if told is not None:
-        frames, channels, rate, _ = told
+        frames, channels, rate = told[:3]
         if _is_possible(frames, channels, rate) and _is_plausible(frames * channels, data):
             return Sound(*told)
     with _opened(data) as file:
@@ -172,6 +176,10 @@ class Sounds:
         if header.pcm is not None and can_convert(header.pcm, out):
             self._copy(_Pcm(data, header, first), channel, out)
             return
+        if header.flac is not None and not first:
+            flac = FlacSamples(data, header.flac, header.frames, header.channels)
+            if self._copy(flac, channel, out) == len(out):
+                return  # anything unusual is left to libsndfile
         with _opened(data) as file:
             if first:
                 _seek(file, first)
@@ -179,7 +187,7 @@ class Sounds:
         if got < len(out):
             raise ValueError(f"the sound ends after {first + got} of {header.frames} samples")
 
-    def _copy(self, source: _Pcm | _File, channel: int, out: Array) -> int:
+    def _copy(self, source: _Source, channel: int, out: Array) -> int:
         """Write what a source gives, and return how many frames there were."""
         channels = source.channels
         if self.mixes and channels > 1:
@@ -218,6 +226,9 @@ class _Pcm:
         return len(out)
 
 
+_Source = _Pcm | _File | FlacSamples
+
+
 def _seek(file: Any, frame: int) -> None:
     soundfile = soundfile_module()
     try:
@@ -226,7 +237,7 @@ def _seek(file: Any, frame: int) -> None:
         raise ValueError(f"the sound has no sample {frame}: {error}") from None
 
 
-def _read_mean(source: _Pcm | _File, out: Array) -> int:
+def _read_mean(source: _Source, out: Array) -> int:
     """Read the mean of all channels, and return how many frames there were."""
     block = _block(len(out), source.channels)
     done = 0

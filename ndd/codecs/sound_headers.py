@@ -14,6 +14,8 @@ from ..fusion.graph.shapes import Array
 _MAX_CHUNKS = 64  # before the samples; real files have a handful
 _CHUNK = struct.Struct("<4sI")
 _FORMAT = struct.Struct("<HHIIHH")  # kind, channels, rate, bytes per second, bytes per frame, bits
+FLAC_BITS = (8, 16, 24)  # libsndfile takes no others
+_MAX_KIND = 6  # of blocks in the header of a FLAC file
 _KINDS = {(1, 8): "u1", (1, 16): "i2", (1, 24): "i3", (1, 32): "i4", (3, 32): "f4"}
 
 
@@ -24,13 +26,23 @@ class Pcm(NamedTuple):
     offset: int  # of the first sample, in bytes
 
 
+class Flac(NamedTuple):
+    """Frames of FLAC, and what the file tells about them."""
+
+    offset: int  # of the first frame, in bytes
+    bits: int  # of a sample
+    block: int  # the most samples that a frame has
+    is_fixed: bool  # whether all frames but the last have so many
+
+
 class Told(NamedTuple):
     """What a header tells."""
 
     frames: int
     channels: int
     rate: int
-    pcm: Pcm | None
+    pcm: Pcm | None = None
+    flac: Flac | None = None
 
 
 def told_by_header(data: Array) -> Told | None:
@@ -80,4 +92,22 @@ def _flac(data: Array) -> Told | None:
         return None
     numbers = int.from_bytes(head[18:26], "big")
     rate, channels, frames = numbers >> 44, (numbers >> 41 & 7) + 1, numbers & (1 << 36) - 1
-    return Told(frames, channels, rate, None) if frames else None
+    least, block = int.from_bytes(head[8:10], "big"), int.from_bytes(head[10:12], "big")
+    offset, bits = _first_frame(data), (numbers >> 36 & 31) + 1
+    flac = None
+    if offset is not None and bits in FLAC_BITS and block:
+        flac = Flac(offset, bits, block, least == block)
+    return Told(frames, channels, rate, None, flac) if frames else None
+
+
+def _first_frame(data: Array) -> int | None:
+    """The place behind all blocks of the header; None if they are unusual."""
+    at = 4
+    for _ in range(_MAX_CHUNKS):
+        head = data[at : at + 4].tobytes()
+        if len(head) < 4 or (head[0] & 0x7F) > _MAX_KIND:
+            return None
+        at += 4 + int.from_bytes(head[1:], "big")
+        if head[0] & 0x80:
+            return at if at < data.size else None
+    return None

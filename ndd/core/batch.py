@@ -22,7 +22,7 @@ from ..runtime.device import Device
 from . import convert
 from .enumerations import refuse_export
 from .errors import user_site
-from .handle import Handle, evaluate_node, finish_call, hand_out
+from .handle import Handle, check_files, evaluate_node, finish_call, hand_out
 from .interop import array_to_torch
 from .tensor import Tensor, describe, finished, second_node, tensor_node
 
@@ -387,6 +387,8 @@ def _join(samples: list[Tensor], layout: str | None, copy: bool) -> Node:
     if copy and first.device is None:
         arrays = [as_array(s, n, 0) for s, n in zip(stored, nodes, strict=True)]
         made = convert.copy_arrays(arrays, first.dtype, layout, batch=True)
+        for node in nodes:
+            check_files(node)
         return made.like(doubts=side_by_side(nodes))
     strides = None
     if any(s.strides is not None for s in stored):
@@ -488,6 +490,7 @@ def dense_tensor(batch: Batch, pad: bool | float, copy: bool | None) -> Tensor:
     for s in range(node.count):
         if target[s].size:
             target[s] = as_array(storage, node, s)
+    check_files(node)
     return Tensor._of(result)
 
 

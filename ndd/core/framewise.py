@@ -52,6 +52,15 @@ def one_by_one(op: str, name: str, values: Node, x: Node) -> Node:
     return build.drop_axes(op, values, range(1, values.rank), None)
 
 
+def folded(op: str, x: Node) -> tuple[Node, Array]:
+    """The frames of sequences (F...) as samples, and how many each sequence has."""
+    counts = x.shapes.rows[:, 0]
+    if not counts.all():
+        s = int(np.flatnonzero(counts == 0)[0])
+        raise ValueError(f"sample {s} of shape {x.shapes.tuples[s]} has no frames")
+    return build.frames(op, x), counts
+
+
 def by_frame(
     op: OpDef, x: Node, others: Sequence[Any], count: int | None, graph: Graph, ordinal: int | None
 ) -> Node:
@@ -61,10 +70,7 @@ def by_frame(
     if axis:
         order = [axis, *(d for d in range(x.rank) if d != axis)]
         x = build.permute(op.name, x, order, "F" + layout.replace("F", ""))
-    counts = x.shapes.rows[:, 0]
-    if not counts.all():
-        s = int(np.flatnonzero(counts == 0)[0])
-        raise ValueError(f"sample {s} of shape {x.shapes.tuples[s]} has no frames")
+    frames, counts = folded(op.name, x)
     given = list(others)
     for k, p in enumerate(op.others):
         if isinstance(given[k], Handle):
@@ -72,7 +78,7 @@ def by_frame(
             node = _argument_frames(op, p.name, input_of(given[k]), x, differs)
             given[k] = given[k] if node is None else Batch._of(node)
     given[-2] = None  # the batch size is that of the frames
-    y = graph(op, [build.frames(op.name, x)], given, ordinal)
+    y = graph(op, [frames], given, ordinal)
     y = build.sequences(op.name, y, counts, count is not None)
     if axis:
         y = build.permute(op.name, y, [*range(1, axis + 1), 0, *range(axis + 1, y.rank)], layout)

@@ -149,6 +149,7 @@ def hand_out(node: Node) -> None:
     once, like those that read memory of other libraries. So results do not depend on eval modes.
     """
     memory = node.stored
+    check_files(node)
     if memory.readonly or memory.external or memory.owner is None:
         return
     # Views must be made before, because those of external memory are copies. Once is not enough: a
@@ -190,11 +191,24 @@ def input_of(handle: Handle) -> Node:
     """
     node = handle._node
     result = node.result
-    if result.storage is None:
+    storage = result.storage
+    if storage is None:
         # A node of another context is evaluated there: an executor runs only its own nodes.
         if result.context is not None and result.context is not current_context():
             evaluate_node(node)
+    elif getattr(storage.owner, "mapped", None) is not None:
+        from .mapped_inputs import copied_node
+
+        return copied_node(node)
     return node
+
+
+def check_files(node: Node) -> None:
+    """Raise an error if a value lies in mapped files, and they have lost some of it."""
+    if getattr(node.stored.owner, "mapped", None) is not None:
+        from .mapped_inputs import check_mapped
+
+        check_mapped(node)
 
 
 def lock_of(node: Node) -> AbstractContextManager[Any]:
@@ -326,6 +340,7 @@ def _moved(_op: str, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
         return handle
     if ordinal is not None:
         require_gpu("to_device")
+    node = input_of(handle)
     moved = transfer(node, ordinal) if node.device != ordinal else copy("copy", node)
     finish_call((moved,), user_site())
     return wrap(moved)

@@ -16,7 +16,7 @@ from . import convert
 from .dlpack import export_host
 from .enumerations import names, refuse_export
 from .errors import user_site
-from .handle import Handle, evaluate_node, finish_call, hand_out
+from .handle import Handle, check_files, evaluate_node, finish_call, hand_out
 
 
 class Tensor(Handle):
@@ -94,6 +94,7 @@ class Tensor(Handle):
                 "a GPU tensor cannot be read by NumPy; copy it to the host first: tensor.cpu()"
             )
         assert node.storage is not None
+        check_files(node)
         return as_array(node.storage, node, 0)
 
     def _read_only(self) -> np.ndarray[Any, Any]:
@@ -177,9 +178,10 @@ class Tensor(Handle):
         return bool(self.item())
 
     def __index__(self) -> int:
-        if not (self.dtype.is_integer and self.size == 1):
+        # Not one with axes: NumPy would take it for a number, and drop the axis that it indexes.
+        if not (self.dtype.is_integer and self.ndim == 0):
             raise TypeError(
-                f"only a single integer can be an index, this is {self.dtype} {self.shape}"
+                f"only an integer without axes can be an index, this is {self.dtype} {self.shape}"
             )
         return int(self.item())
 

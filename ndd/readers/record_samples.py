@@ -138,12 +138,24 @@ class Column:
     shapes: Shapes
     dtype: DType
 
+    def array(self, k: int) -> Array:
+        """One sample, in memory that nobody else writes to."""
+        address, shape = int(self.storage.addresses[k]), self.shapes.tuples[k]
+        found = array_at(address, shape, self.dtype.np, None, self.storage)
+        mapped = getattr(self.storage.owner, "mapped", None)
+        if mapped is None:
+            return found
+        mapped.protect()
+        copied = found.copy()
+        mapped.check(np.array([address]), np.array([found.nbytes]))
+        return copied
+
     def part(self, begin: int, end: int) -> Column:
         """The samples `begin` … `end` - 1. Each part has an owner of its own, so that only the part
         that the user gets hold of counts as memory which may change."""
         old = self.storage
-        owner = Held([old.owner])
-        storage = Storage(old.addresses[begin:end], owner, dense=old.dense)
+        owner = Held([old.owner], getattr(old.owner, "mapped", None))
+        storage = Storage(old.addresses[begin:end], owner, dense=old.dense).share_flags(old)
         return Column(storage, Shapes(self.shapes.rows[begin:end]), self.dtype)
 
 
@@ -159,10 +171,7 @@ class ColumnTable(Table):
     def __getitem__(self, k: Any) -> Any:
         if not 0 <= k < self._count:
             raise IndexError(k)
-        return tuple(
-            array_at(int(c.storage.addresses[k]), c.shapes.tuples[k], c.dtype.np, None, c.storage)
-            for c in self._columns
-        )
+        return tuple(c.array(k) for c in self._columns)
 
     def part(self, begin: int, end: int) -> ColumnTable:
         return ColumnTable(end - begin, [c.part(begin, end) for c in self._columns])

@@ -113,8 +113,8 @@ class TFRecordSamples(RecordSamples):
         values = allocate(shapes, _DTYPES[feature.dtype].bytes)
         if feature.shape is not None:
             self._put_defaults(feature, values, shapes, counts)
-        lists = np.stack([begin + rows[:, 2], rows[:, 3] - rows[:, 2], values.addresses], 1)
-        lists[counts == 0, 1] = 0
+        sizes = np.where(counts == 0, 0, rows[:, 3] - rows[:, 2])
+        lists = np.stack([begin + rows[:, 2], sizes, values.addresses, counts], 1)
         function("example_values")(address_of(lists), len(lists), _KINDS[feature.dtype])
         return Column(values, shapes, _DTYPES[feature.dtype])
 
@@ -166,7 +166,8 @@ class TFRecordSamples(RecordSamples):
         addresses = np.where(is_there, begin + rows[:, 2], address_of(default))
         sizes = np.where(is_there, rows[:, 3] - rows[:, 2], _size(default))
         owner = Joined([storage.owner, Held([default])])
-        return Column(Storage(addresses, owner), Shapes(sizes[:, None]), dt.uint8)
+        strings = Storage(addresses, owner).share_flags(storage)
+        return Column(strings, Shapes(sizes[:, None]), dt.uint8)
 
     def empty(self) -> Sample:
         found = []
@@ -240,7 +241,9 @@ class TFRecord(Reader):
     shuffle_after_epoch : bool
         Shuffle the order of the files in each epoch; each is read in its own order. It can be
         combined with `random_shuffle`, which then shuffles the samples of the shard, too.
-    read_ahead, dont_use_mmap, use_o_direct, skip_cached_images, tensor_init_bytes, num_inputs
+    dont_use_mmap : bool
+        Copy large strings, too; otherwise they stay in the file, which is mapped into memory.
+    read_ahead, use_o_direct, skip_cached_images, tensor_init_bytes, num_inputs
         Accepted for compatibility; they have no effect.
     **options
         Arguments of all readers, see `ndd.readers.Reader`.
@@ -276,6 +279,7 @@ class TFRecord(Reader):
             )
         _check_features(features)
         self._wanted, self._verify = _Wanted(features), bool(verify_crc)
+        self._maps = not dont_use_mmap
         self.outputs = [(_DTYPES[f.dtype], f.dtype != string) for f in self._wanted.features]
         super().__init__(max_batch_size, name, device, **options)
 
@@ -283,7 +287,7 @@ class TFRecord(Reader):
         return TFRecordSamples(listed(self._where, self._index), self._wanted, self._verify)
 
     def _index(self) -> RecordIndex:
-        index = RecordIndex(self._paths, remote=self._remote)
+        index = RecordIndex(self._paths, remote=self._remote, maps=self._maps)
         for k, path in enumerate(self._paths):
             if self._indexes:
                 index.add(tfrecord_file.read_index(self._indexes[k], path, self._remote))

@@ -17,7 +17,7 @@ from .reader import Reader
 from .record_samples import Column, ColumnTable, RecordSamples, listed, paths_of
 from .stores import tar
 from .stores.byte_files import open_bytes
-from .stores.columns import Columns, shortened
+from .stores.columns import Columns, Packed
 from .stores.record_index import RecordIndex
 
 _MISSING = ("empty", "skip", "error")
@@ -36,7 +36,7 @@ class TarSamples(RecordSamples):
     """
 
     def __init__(
-        self, index: RecordIndex, indexes: Sequence[str], lines: Array, dtypes: Sequence[DType]
+        self, index: RecordIndex, indexes: Sequence[str], lines: Packed, dtypes: Sequence[DType]
     ) -> None:
         super().__init__("readers.Webdataset", index)
         self._indexes, self._lines, self._dtypes = indexes, lines, dtypes
@@ -91,7 +91,9 @@ class TarSamples(RecordSamples):
             storage, sizes = stored
             addresses = np.ascontiguousarray(storage.addresses.reshape(-1, width).T)
             columns = [
-                self._column(d, Storage(addresses[k], storage.owner), sizes[k::width])
+                self._column(
+                    d, Storage(addresses[k], storage.owner).share_flags(storage), sizes[k::width]
+                )
                 for k, d in enumerate(self._dtypes)
             ]
             return ColumnTable(len(indices), columns)
@@ -152,7 +154,9 @@ class Webdataset(Reader):
     shuffle_after_epoch : bool
         Shuffle the order of the archives in each epoch; each is read in its own order. It can be
         combined with `random_shuffle`, which then shuffles the samples of the shard, too.
-    read_ahead, dont_use_mmap, skip_cached_images, tensor_init_bytes, num_inputs
+    dont_use_mmap : bool
+        Copy large components, too; otherwise they stay in the archive, which is mapped into memory.
+    read_ahead, skip_cached_images, tensor_init_bytes, num_inputs
         Accepted for compatibility; they have no effect.
     **options
         Arguments of all readers, see `ndd.readers.Reader`.
@@ -199,6 +203,7 @@ class Webdataset(Reader):
         self._ext = self._sets(where, [ext] if isinstance(ext, str) else list(ext))
         self._dtypes = _dtypes(where, dtypes, len(self._ext))
         self.outputs = [(d, False) for d in self._dtypes]
+        self._maps = not dont_use_mmap
         super().__init__(max_batch_size, name, device, **options)
 
     def _sets(self, where: str, given: list[str]) -> list[set[str]]:
@@ -213,7 +218,7 @@ class Webdataset(Reader):
         lines = Columns(1)
         indexes = listed(self._where, self._usable_indexes)
         index = listed(self._where, lambda: self._index(indexes, lines))
-        return TarSamples(index, indexes, shortened(lines.finish()[0]), self._dtypes)
+        return TarSamples(index, indexes, Packed(lines.finish()[0]), self._dtypes)
 
     def _usable_indexes(self) -> list[str]:
         """The index of each archive; an empty path for one that says too little."""
@@ -232,7 +237,7 @@ class Webdataset(Reader):
         wanted = tar.Wanted(exts, self._fold)
         # Which extensions, by number, belong to each output; the last entry is for -1.
         fits = np.array([[e in own for e in exts] + [False] for own in self._ext], bool)
-        index = RecordIndex(self._paths, len(self._ext), self._remote)
+        index = RecordIndex(self._paths, len(self._ext), self._remote, self._maps)
         for k, path in enumerate(self._paths):
             if indexes and indexes[k]:
                 parts = tar.read_index(indexes[k], wanted, self._remote)

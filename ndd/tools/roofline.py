@@ -20,7 +20,7 @@ from ..fusion.run.executor import fusion_enabled
 from ..fusion.run.regions import regions_of
 from ..fusion.run.watch import lines_of
 from ..kernels.gpu import cubin
-from ..kernels.gpu.kernel import GpuKernel, Launch, block_of
+from ..kernels.gpu.kernel import GpuKernel, Launch
 from ..kernels.ir.expr import cost
 from ..kernels.ir.spec import KernelSpec
 from .explain import counted
@@ -234,7 +234,7 @@ def _figures(plan: Plan, program: Program, gpu: Gpu) -> Iterable[KernelFigures]:
             continue
         kernel = GpuKernel(step.spec)
         table = binder.table(step.spec, step.recipe)
-        launch = kernel.plan(table, block_of(step.spec))
+        launch = kernel.plan(table, kernel.block)
         if launch is None:
             continue  # all samples are empty
         yield KernelFigures(

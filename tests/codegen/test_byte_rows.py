@@ -8,7 +8,9 @@ from numba import njit
 from numba.core import types
 
 import ndd
+from ndd.fusion.plan import groups
 from ndd.kernels.cpu.native import byte_tables
+from tests.helpers import arrays, forget_plans
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -71,3 +73,25 @@ def test_tabulated_chains_look_up_whole_rows() -> None:
 
 def _last_source(x: ndd.Tensor) -> str:
     return ndd.explain(x).groups[-1].code
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_cheap_functions_of_bytes_are_looked_up_where_the_cpu_can(monkeypatch, dtype):
+    """With the same bits, and only if bytes become bytes."""
+    rng = np.random.default_rng(2)
+    sizes = [(20, 30, 3), (13, 41, 3), (3, 5, 3), (0, 4, 3)]  # tables pay off for the first two
+    samples = [rng.integers(0, 256, size).astype(np.uint8).view(dtype) for size in sizes]
+    x = ndd.batch(samples, layout="HWC")
+    factors = ndd.batch(np.float32([0.4, 1.7, 2.0, 1.0]))
+    found = []
+    for many in (False, True):
+        forget_plans(monkeypatch)
+        monkeypatch.setattr(groups, "looks_up_many", lambda many=many: many)
+        with ndd.EvalMode.deferred:
+            y = ndd.brightness(x, brightness=factors)
+            assert ("tabulated" in str(ndd.explain(y))) is many
+            wide = ndd.brightness(x, brightness=factors, dtype=ndd.int16)
+            for other in (wide, ndd.brightness(ndd.flip(x), brightness=factors), wide > 3):
+                assert "tabulated" not in str(ndd.explain(other))
+            found.append([a.tobytes() for a in arrays(y)])
+    assert found[0] == found[1]

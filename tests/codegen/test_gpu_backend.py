@@ -295,6 +295,21 @@ def test_fmod_is_exact_for_random_bits(dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_fmod_by_one_division(dtype):
+    """No quotient is large, but many are whole numbers, or nearly; divisors may be denormal."""
+    rng = np.random.default_rng(6)
+    b = np.ldexp(rng.uniform(1, 2, 3000), rng.integers(-20, 20, 3000)).astype(dtype.np)
+    b[::10] = rng.integers(1, 50, 300) * np.finfo(dtype.np).smallest_subnormal
+    a = rng.integers(0, 1 << 21, 3000).astype(dtype.np) * b
+    a = np.concatenate(
+        [a, np.nextafter(a, dtype.np.type(0)), np.nextafter(a, dtype.np.type(np.inf)), -a]
+    )
+    b = np.concatenate([b, -b, b, b])
+    spec = flat_spec(f"fmod_{dtype}", [dtype] * 2, [binary("fmod", load(0, dtype), load(1, dtype))])
+    assert_same(spec, [[np.fmod(a, b)]], run_gpu(spec, flat_samples(spec, (a, b))))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_transcendental_functions(dtype):
     x = load(0, dtype)
     spec = flat_spec(
@@ -420,6 +435,23 @@ def test_wide_offsets_are_noticed():
     assert not kernel.plan(table, 1024).variant.wide
     table[:, spec.columns["in_stride", 0, 0]] = 1 << 29
     assert kernel.plan(table, 1024).variant.wide
+
+
+def test_a_plan_is_remembered_by_what_it_depends_on():
+    """Tables that differ in addresses only share a plan; sizes, strides and alignment make another."""
+    kernel = gpu_kernel.get_kernel(image_spec())
+    samples = [image_sample(8, 9), image_sample(30, 40)]
+    table = make_table(kernel.spec, samples, make_outputs(kernel.spec, samples))
+    first = kernel.plan(table, 128)
+    moved = table.copy()
+    moved[:, kernel.spec.columns["in", 0]] += 1
+    assert kernel.plan(moved, 128) is first
+    for column, by in ((("n", 1), 100), (("in_stride", 0, 0), 1 << 29)):
+        changed = table.copy()
+        changed[0, kernel.spec.columns[column]] += by
+        assert kernel.plan(changed, 128)[:-1] != first[:-1], column
+    assert kernel.plan(table[:1], 128)[:-1] != first[:-1]
+    assert kernel.plan(table, 64)[:-1] != first[:-1]
 
 
 def test_nothing_to_do_is_no_launch():

@@ -349,7 +349,7 @@ def test_a_part_of_a_mixed_sound(monkeypatch) -> None:
     monkeypatch.setattr(
         sound, "_read_into", lambda f, out: (read.append(len(out)), into(f, out))[1]
     )
-    file = ndd.tensor(encoded(STEREO, kind="FLAC"))
+    file = ndd.tensor(encoded(STEREO, kind="AIFF"))
     whole = np.asarray(ndd.decoders.audio(file, downmix=True)[0])
     part = np.asarray(ndd.decoders.audio(file, downmix=True)[0][700:900] * 2)
     np.testing.assert_array_equal(part, whole[700:900] * 2)
@@ -386,7 +386,7 @@ def test_a_slice_decodes_only_its_part(monkeypatch) -> None:
     monkeypatch.setattr(
         sound, "_read_into", lambda f, out: (read.append(len(out)), into(f, out))[1]
     )
-    file = ndd.tensor(encoded(STEREO, kind="FLAC"))
+    file = ndd.tensor(encoded(STEREO, kind="AIFF"))
     whole = np.asarray(ndd.decoders.audio(file)[0])
     part = np.asarray(ndd.decoders.audio(file)[0][700:900] * 2)
     np.testing.assert_array_equal(part, whole[700:900] * 2)

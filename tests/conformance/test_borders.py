@@ -11,8 +11,10 @@ from tests.helpers import arrays, kernels, nothing_compiled, samples
 from .modes import error_everywhere, same_everywhere, same_on_the_gpu
 from .oracle import check, ndd_call, oracle_call, per_sample
 
-FILLS = ("constant", "const", "pad")
-BORDERS = ("clamp", "edge", "reflect", "reflect_1001", "reflect_101", "wrap")
+FILLS = ("constant", "const", "pad", "fill")
+BORDERS = (
+    "clamp", "edge", "reflect", "reflect_1001", "reflect1001", "reflect_101", "reflect101", "wrap",
+)  # fmt: skip
 SHAPES = [(5, 7, 3), (1, 1, 3), (4, 2, 3)]
 DTYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]
 
@@ -109,8 +111,8 @@ def test_border_errors():
         lambda: ndd.crop(empty, crop=[2, 2], out_of_bounds_policy="edge"),
     )  # fmt: skip
     error_everywhere(
-        ValueError, "must be one of error, constant, const, pad, trim_to_shape, clamp, edge, "
-        "reflect, reflect_1001, reflect_101, wrap, got 'mirror'",
+        ValueError, "must be one of error, constant, const, pad, fill, trim_to_shape, clamp, edge, "
+        "reflect, reflect_1001, reflect1001, reflect_101, reflect101, wrap, got 'mirror'",
         lambda: ndd.slice(empty, start=[0], shape=[1], out_of_bounds_policy="mirror"),
     )  # fmt: skip
     # Nothing is read for an empty window.

@@ -115,6 +115,30 @@ def test_the_start_along_x_tells_the_order_of_the_axes(ratios):
     assert shapes[0] == shapes[1] and [len(found) for found in shapes[0]] == [1] * 6
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        dict(scaling=[0.5, 0.9], input_shape=[440, 48, 58], allow_no_crop=False,
+             aspect_ratio=[0.2, 5.0, 1.0, 1.0, 0.2, 5.0], num_attempts=13, total_num_attempts=2),
+        dict(scaling=[0.5, 0.9], input_shape=[202, 44, 269], thresholds=[0.5, 0.9],
+             aspect_ratio=[2.0, 2.0, 0.2, 5.0, 0.2, 5.0], num_attempts=13, total_num_attempts=50),
+        dict(scaling=[0.5, 0.5], input_shape=[202, 44, 269], thresholds=[0.5], allow_no_crop=False,
+             aspect_ratio=[2.0, 2.0, 0.2, 5.0, 0.2, 5.0], num_attempts=50, total_num_attempts=50,
+             all_boxes_above_threshold=False, bbox_prune_threshold=0.0),
+    ],
+    ids=["extents", "choices", "ties"],
+)  # fmt: skip
+def test_refused_windows(arguments):
+    """What is drawn after a refused window depends on it upstream, and so does the best of windows
+    that fit equally well but for rounding errors; 0.026 is chance for 10000 draws."""
+    box = np.float32([[0.52, 0.11, 0.39, 0.73, 0.43, 0.59], [0.43, 0.48, 0.1, 0.8, 0.58, 0.16]])
+    arguments = {"total_num_attempts": 50, **arguments, "count": 10000}
+    ours, theirs = (drawn(lib, box, **arguments) for lib in (ndd, upstream))
+    for mine, other in zip(ours[:2], theirs[:2], strict=True):
+        for a, b in zip(np.stack(mine).round(4).T, np.stack(other).round(4).T, strict=True):
+            assert largest_distance(a, b) < 0.026
+
+
 def test_windows_in_pixels_equal_upstream():
     """Few windows are possible, and for each of them the boxes are the same; so are the odds."""
     many = boxes(9, 5)

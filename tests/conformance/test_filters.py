@@ -222,7 +222,10 @@ def test_fill_values():
         border="constant",
     )
     check("filter", images, kernel((5, 3)), numbers, layout=("HWC", None, None), border="constant")
-    check("filter", images, kernel((5, 3)), numbers, layout=("HWC", None, None), border="FILL")
+    for name in ("FILL", "const", "pad"):
+        check("filter", images, kernel((5, 3)), numbers, layout=("HWC", None, None), border=name)
+    for name in ("reflect", "reflect1001", "reflect101", "Edge"):
+        check("filter", images, kernel((5, 3)), layout=("HWC", None), border=name)
 
 
 def test_filter_valid():
@@ -238,6 +241,27 @@ def test_filter_rounds_halves_to_even():
     half = np.array([[0.5]], np.float32)
     row = ndd.tensor(np.array([[1, 3, 5, 7]], np.uint8), layout="HW")
     assert np.asarray(ndd.filter(row, half)).tolist() == [[0, 2, 2, 4]]
+
+
+@pytest.mark.parametrize("border", ["reflect_101", "reflect_1001", "clamp", "wrap", "constant"])
+def test_weights_of_zero_change_no_bit(border):
+    """Taps of bytes are left out if most weights are zeros; those of floats are not."""
+    star = np.zeros((5, 5), np.float32)
+    star[2], star[:, 2] = -0.3, 0.7
+    minus = np.full((3, 3), -0.0, np.float32)
+    minus[1, 1] = -1.5
+    late = np.zeros((4, 6), np.float32)
+    late[3, 5] = -2.0
+    lines = [np.eye(7, dtype=np.float32) / 7, star, minus, late, -late[::-1], 0 * star, 0 * minus]
+    bytes_ = [x * (x > 128) for x in batch_of(SHAPES, "u1")]  # with zeros, which make sums of -0
+    for weights in lines:
+        for turn in (0, 1):
+            both = []
+            for dtype in (np.uint8, np.float32):
+                x = ndd.batch([b.astype(dtype) for b in bytes_], layout="HWC")
+                y = ndd.filter(x, weights, border=border, dtype=ndd.float32)
+                both.append([a.tobytes() for a in arrays(ndd.flip(y, horizontal=0, vertical=turn))])
+            assert both[0] == both[1], (weights, turn)
 
 
 def naive(x, w, anchor, border, fill=0.0):

@@ -388,7 +388,7 @@ ERRORS = [
     ),
     (
         ValueError,
-        "`out_of_bounds_policy` must be one of error, constant, const, pad, trim_to_shape, got "
+        "`out_of_bounds_policy` must be one of error, constant, const, pad, fill, trim_to_shape, got "
         "'wrap'",
         lambda: ndd.crop_mirror_normalize(image(), out_of_bounds_policy="wrap"),
     ),

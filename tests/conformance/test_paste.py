@@ -182,6 +182,37 @@ def test_many_regions():
     assert np.array_equal(got.arrays[0], want) and len(np.unique(want)) > 100
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_many_regions_of_sequences(threads):
+    """Sources and canvases of several sizes; samples have six, no and five regions."""
+    rng = np.random.default_rng(4)
+    extents = [(9, 8), (5, 12), (11, 6)]
+    x = [rng.integers(1, 256, (3, h, w, 2)).astype(np.uint16) for h, w in extents]
+    ids = [rng.integers(0, 3, n).astype(np.int32) for n in (6, 0, 5)]
+    sizes = np.int32([[20, 15], [7, 9], [16, 21]])
+    regions_of = [[], [], []]
+    for s, chosen in enumerate(ids):
+        for i in chosen:
+            shape = rng.integers(1, 6, 2)
+            start = rng.integers(0, np.array(extents[i]) - shape + 1)
+            regions_of[s].append((start, shape, rng.integers(0, sizes[s] - shape + 1)))
+    start, shape, place = (
+        ndd.batch([np.int32([r[k] for r in rows]).reshape(-1, 2) for rows in regions_of])
+        for k in range(3)
+    )
+    with ndd.EvalContext(num_threads=threads):
+        got = ndd.multi_paste(
+            ndd.batch(x, layout="FHWC"), in_ids=ndd.batch(ids), in_anchors=start, shapes=shape,
+            out_anchors=place, output_size=ndd.batch(list(sizes)),
+        )  # fmt: skip
+        found = arrays(got)
+    for s, (rows, chosen) in enumerate(zip(regions_of, ids, strict=True)):
+        want = np.zeros((3, *sizes[s], 2), np.uint16)
+        for i, ((r, c), (h, w), (y, z)) in zip(chosen, rows, strict=True):
+            want[:, y : y + h, z : z + w] = x[i][:, r : r + h, c : c + w]
+        assert np.array_equal(found[s], want)
+
+
 def test_fuses_with_its_neighbours():
     x = ndd.batch(images(sizes=SIZES), layout="HWC")
 

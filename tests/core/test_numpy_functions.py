@@ -98,6 +98,13 @@ def test_operators_with_arrays_on_the_left_give_tensors(mode, device):
     ]
 
 
+@pytest.mark.parametrize("lib", [ndd, dali], ids=["ndd", "upstream"])
+def test_arrays_are_indexed_as_by_arrays(lib):
+    a = np.arange(12).reshape(4, 3)
+    for index in (np.int64(2), np.int64([2]), np.int32([[1]]), np.int64([3, 0]), a[:, 0] > 2):
+        assert a[lib.tensor(index)].tolist() == a[index].tolist()
+
+
 def test_a_function_does_not_hand_out_memory():
     """Values that NumPy only read stay ours: later calls may still be fused and deferred."""
     with ndd.EvalMode.deferred:

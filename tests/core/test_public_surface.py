@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import types
 from functools import reduce
 
 import nvidia.dali.experimental.dynamic as dali
+import nvidia.dali.types as dali_types
 import pytest
 
 import docs.names as docs_names
 import ndd
+from ndd.core.schema import OPS, REQUIRED
 
 UPSTREAM = "nvidia.dali.experimental.dynamic"
 # Names that we do not have yet, with the reason. A name that exists must not be here.
@@ -162,3 +165,82 @@ def test_eval_modes_compare_alike():
     assert [m.name for m in ndd.EvalMode] == [m.name for m in dali.EvalMode]
     assert list(ndd.EvalMode.__members__) == list(dali.EvalMode.__members__)
     assert [m.value for m in ndd.EvalMode] == [m.value for m in dali.EvalMode]
+
+
+# -- arguments of ops: upstream's docstrings say what they accept, and their defaults -----------------
+
+DOCUMENTED = re.compile(r"^(\w+) : (.*?)(?:, default = `(.*)`)?$", re.MULTILINE)
+# Upstream distinguishes giving the default from leaving it out: `crop(crop_d=0)` needs `crop_w` as
+# well, and `rotate(size=[])` is an error. So do we, which takes None.
+RESIZES = (
+    "interp_type mag_filter min_filter mode resize_longer resize_shorter resize_x resize_y resize_z"
+)
+LEFT_OUT = {
+    "resize": RESIZES, "experimental.resize": RESIZES,
+    "resize_crop_mirror": f"{RESIZES} crop_d crop_h crop_w",
+    "tensor_resize": "interp_type mag_filter min_filter",
+    "random_resized_crop": "interp_type mag_filter min_filter",
+    "crop": "crop_d crop_h crop_w", "crop_mirror_normalize": "crop_d crop_h crop_w",
+    "decoders.image_crop": "crop_d crop_h crop_w", "decoders.image_slice": "axes axis_names",
+    "slice": "axes axis_names", "cat": "axis", "one_hot": "axis",
+    "erase": "axes axis_names normalized normalized_anchor normalized_shape",
+    "warp_affine": "matrix size", "experimental.warp_perspective": "matrix size",
+    "rotate": "size", "bbox_rotate": "size", "laplacian": "scale", "random_bbox_crop": "ltrb",
+    "brightness_contrast": "contrast_center", "contrast": "contrast_center",
+    "segmentation.random_mask_pixel": "threshold", "segmentation.random_object_bbox": "background",
+}  # fmt: skip
+# Upstream's documentation says that these accept tensors.
+ONE_FOR_ALL = {
+    ("squeeze", "axes"),  # a tensor is ignored or refused by upstream
+    ("decoders.video", "pad_mode"),  # a choice
+}
+
+
+def documented(name):
+    """Arguments of an op upstream: name, accepted types, default or an empty string."""
+    try:
+        text = find(dali, name).__doc__
+    except AttributeError:
+        return []
+    return DOCUMENTED.findall(text.split("Keyword args")[1]) if "Keyword args" in text else []
+
+
+DESCRIBED = [name for name in OPS if documented(name)]
+
+
+def test_most_ops_are_described_upstream():
+    assert len(DESCRIBED) > 110 and set(LEFT_OUT) <= set(DESCRIBED)
+
+
+def plain(value):
+    """A default as numbers or text, the same for both libraries."""
+    if isinstance(value, ndd.DType):
+        return value.type_id.name
+    if isinstance(value, (list, tuple)):
+        values = [plain(v) for v in value]
+        return values[0] if values and all(v == values[0] for v in values) else values
+    if hasattr(value, "name"):
+        return value.name
+    return round(float(value), 5) if isinstance(value, (bool, int, float)) else value
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_arguments_have_the_same_defaults(name):
+    ours, left_out = {p.name: p for p in OPS[name].params}, LEFT_OUT.get(name, "").split()
+    for argument, accepts, default in documented(name):
+        if argument not in ours:
+            assert argument in ("batch_size", "device"), argument
+            continue
+        p = ours[argument]
+        if "Tensor/Batch" in accepts and (name, argument) not in ONE_FOR_ALL:
+            assert p.kind != "static", f"{argument} may differ between samples"
+        if not default:
+            assert (p.default is REQUIRED) <= ("optional" not in accepts), argument
+            continue
+        theirs = eval(default, dict(vars(dali_types)))
+        if argument in left_out:
+            left_out.remove(argument)
+            assert p.default is None and p.doc
+        else:
+            assert plain(p.default) == plain(theirs), argument
+    assert not left_out, "LEFT_OUT must list only arguments with a default upstream"

@@ -270,14 +270,16 @@ def test_single_values(mode):
         five = ndd.tensor([[2]]) + 3
         assert five.item() == 5 and type(five.item()) is int
         assert (int(five), float(five), bool(five), bool(five - 5)) == (5, 5.0, True, False)
-        assert [10, 11, 12, 13, 14, 15][five] == 15
+        assert [10, 11, 12, 13, 14, 15][five[0, 0]] == 15
+        with pytest.raises(TypeError, match="only an integer without axes can be an index"):
+            [1][five - 5]
         assert type(ndd.tensor(0.5).item()) is float and type(ndd.tensor(True).item()) is bool
         assert ndd.tensor(1.5, dtype=ndd.bfloat16).item() == 1.5
         two = ndd.tensor([1, 2])
         for use in (two.item, two.__bool__):
             with pytest.raises(ValueError, match=r"shape \(2,\)"):
                 use()
-        with pytest.raises(TypeError, match="only a single integer can be an index"):
+        with pytest.raises(TypeError, match="only an integer without axes can be an index"):
             [1][ndd.tensor(0.0)]
 
 

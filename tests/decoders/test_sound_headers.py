@@ -12,7 +12,7 @@ import soundfile
 
 import ndd
 from ndd.codecs.sound_files import MAX_RATIO, Sound, check_ratio, read_header
-from ndd.codecs.sound_headers import told_by_header
+from ndd.codecs.sound_headers import Flac, told_by_header
 from tests.helpers import arrays
 
 _rng = np.random.default_rng(6)
@@ -114,7 +114,11 @@ def test_anything_unusual_is_left_to_libsndfile(name) -> None:
 def test_flac_headers_are_those_of_libsndfile(channels) -> None:
     data = written(SOUND[:, :channels], kind="FLAC")
     with soundfile.SoundFile(io.BytesIO(data.tobytes())) as file:
-        assert told_by_header(data) == (file.frames, file.channels, file.samplerate, None)
+        told = told_by_header(data)
+        assert told is not None
+        assert told[:3] == (file.frames, file.channels, file.samplerate) and told.pcm is None
+    assert told.flac == Flac(told.flac.offset, 16, 4096, True)
+    assert data[told.flac.offset : told.flac.offset + 2].tobytes() == b"\xff\xf8"
     assert told_by_header(changed(data, 22, 0, 0, 0, 0)) is None  # an unknown number of samples
     assert told_by_header(changed(data, 4, 1)) is None
     assert told_by_header(data[:41]) is None
@@ -162,8 +166,9 @@ def test_ten_hours_in_a_small_file_allocate_nothing(kind) -> None:
 
 
 def test_the_missing_extra(monkeypatch) -> None:
-    data = written(kind="FLAC")
+    data, plain = written(kind="AIFF"), written(kind="FLAC")
     monkeypatch.setitem(sys.modules, "soundfile", None)
+    assert np.asarray(ndd.decoders.audio(ndd.tensor(plain))[0]).any()
     wanted = r'soundfile is not installed: pip install "ndd-fusion\[audio\]" \(called at [^\n]*\)$'
     with pytest.raises(ImportError, match=wanted):
         np.asarray(ndd.decoders.audio(ndd.tensor(data))[0])

@@ -177,13 +177,21 @@ class Emulator:
             return None
 
     def program(self, text: str) -> _Program:
-        """A kernel that the machine can run."""
-        code = text.partition(".section")[0].encode()
-        key = hashlib.sha256(code).digest()
+        """A kernel that the machine can run.
+
+        A third of all kernels have the same code for several architectures, which is translated once.
+        """
+        code = text.partition(".section")[0]
+        key = hashlib.sha256(code.encode()).digest()
         found = self._programs.get(key)
         if found is None:
-            entry = ptx.parse(text)
-            found = self._programs[key] = self._loaded(entry, translate(entry))
+            same = hashlib.sha256(ptx.without_target(code).encode()).digest()
+            other = self._programs.get(same)
+            if other is None:
+                entry = ptx.parse(text)
+                other = self._programs[same] = self._loaded(entry, translate(entry))
+            found = self._programs[key] = _Program.from_buffer_copy(other)
+            found.arch = ptx.architecture(code)
         return found
 
     def _loaded(self, entry: ptx.Entry, translated: Translated) -> _Program:

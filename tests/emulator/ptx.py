@@ -52,6 +52,16 @@ def from_cubin(cubin: bytes) -> str:
     raise UnknownPtx("the cubin carries no PTX: it was compiled without line information")
 
 
+def architecture(text: str) -> int:
+    """The number in `.target sm_90a`."""
+    return int(re.findall(r"^\.target\s+sm_(\d+)", text, re.MULTILINE)[0])
+
+
+def without_target(text: str) -> str:
+    """The same lines, without what depends on the architecture only, places in the source and comments."""
+    return re.sub(r"(?m)^\s*\.(version|target|loc)\b.*|//.*", "", text)
+
+
 def stack_bytes(cubin: bytes) -> int:
     """Bytes of local memory per thread: spilled registers and arrays (EIATTR_FRAME_SIZE)."""
     most = 0
@@ -100,7 +110,7 @@ class _Parser:
                 if not self._scopes:
                     return  # what follows is for debuggers
             elif line.startswith(".target"):
-                self.entry.arch = int(re.findall(r"sm_(\d+)", line)[0])
+                self.entry.arch = architecture(line)
             elif line.startswith(".global") and line.endswith(";"):
                 continue  # a constant; an instruction that names it is unknown
             elif ".shared" in line:

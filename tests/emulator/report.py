@@ -90,7 +90,7 @@ def _by_group(launches: list[tuple[str, Counters]]) -> Iterator[Counters]:
             continue
         for field, _ in Counters._fields_:
             setattr(counters, field, getattr(counters, field) + getattr(before, field))
-        is_table = name.startswith("taps_")
+        is_table = name.startswith(("taps_", "marks_"))
         before = counters if is_table else Counters()
         if not is_table:
             yield counters

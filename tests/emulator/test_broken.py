@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import re
 import signal
+import types
 
 import numpy as np
 import pytest
 from cuda.bindings import driver
 
 import ndd
+from ndd.kernels.gpu import cuda
 from ndd.kernels.gpu.cuda import CudaGpu
 from ndd.kernels.gpu.runtime import GpuRuntime
 from tests.emulator import ptx
@@ -189,6 +192,26 @@ def test_ndd_that_frees_too_early(emulator, monkeypatch):
     with pytest.raises(Exception, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
         np.asarray((x + 1).cpu())
     caught(emulator, "pinned host memory, freed")
+
+
+def test_a_missing_barrier(monkeypatch):
+    """The sums of a blur's rows go from warp to warp through shared memory."""
+    image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+
+    def blurred(device):
+        x = ndd.batch([image], layout="HWC", device=device)
+        return np.asarray(ndd.gaussian_blur(x, sigma=1.0).tensors[0].cpu())
+
+    class Unsynchronised(cuda.LoadedKernel):
+        def __init__(self, compiled):
+            code = re.sub(rb"bar\.sync[ \t]+0;", lambda m: b" " * len(m[0]), compiled.asm["cubin"])
+            assert code != compiled.asm["cubin"]
+            super().__init__(types.SimpleNamespace(asm={"cubin": code}, metadata=compiled.metadata))
+
+    np.testing.assert_array_equal(blurred("gpu"), blurred("cpu"))
+    monkeypatch.setattr(cuda, "_loaded", {})
+    monkeypatch.setattr(cuda, "LoadedKernel", Unsynchronised)
+    assert (blurred("gpu") != blurred("cpu")).mean() > 0.5
 
 
 MODULE = """

@@ -197,6 +197,42 @@ def test_torchs_allocator_is_the_default_where_torch_has_cuda(monkeypatch):
         assert len(live) < count
 
 
+def test_cupys_pool_takes_memory_on_the_stream_of_the_context(monkeypatch):
+    """CuPy does not run here: a stand-in has what CuPy 14 offers, over the driver's functions.
+
+    `ExternalStream`, which it deprecates, is missing.
+    """
+    current, taken = [], []
+
+    class Current:
+        def __init__(self, what):
+            self.what = what
+
+        @classmethod
+        def from_external(cls, stream):
+            version, handle = stream.__cuda_stream__()
+            assert version == 0
+            return cls(handle)
+
+        def __enter__(self):
+            current.append(self.what)
+
+        def __exit__(self, *exc):
+            current.pop()
+
+    def alloc(nbytes):
+        taken.append((nbytes, *current))
+        return types.SimpleNamespace(ptr=int(checked(driver.cuMemAlloc(nbytes))))
+
+    stand_in = types.ModuleType("cupy")
+    stand_in.cuda = types.SimpleNamespace(Stream=Current, Device=Current, alloc=alloc)
+    monkeypatch.setitem(sys.modules, "cupy", stand_in)
+    stream = Stream(device_id=3)
+    with ndd.EvalContext(cuda_stream=stream, allocator="cupy"):
+        np.testing.assert_array_equal(host(ndd.tensor(START, device="gpu") + 1), START + 1)
+    assert (START.nbytes, 3, stream.handle) in taken
+
+
 def test_a_wrong_allocator_is_named():
     with pytest.raises(ValueError, match="`allocator` must be one of 'cuda', 'torch', 'cupy', or"):
         ndd.EvalContext(allocator="malloc")

@@ -21,7 +21,7 @@ import numpy as np
 
 import ndd
 from tests.decoders.fixtures import encoded, photo
-from tests.faults.child import is_over, main
+from tests.faults.child import Clock, is_over, main
 
 CHILD_SECONDS = 240.0  # usually 0.1 s; a busy machine that compiles takes its time
 CHILDREN = 4  # at a time
@@ -181,13 +181,13 @@ def in_child(work: Callable[[], None], ends: bool) -> None:
 
 
 def wait_for(child: int) -> None:
-    end = time.monotonic() + CHILD_SECONDS
+    clock = Clock()
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             assert status == 0, f"a child ended with status {status:#x}"
             return
-        if time.monotonic() > end:
+        if clock.now() > CHILD_SECONDS:
             os.kill(child, 6)  # faulthandler prints where it hangs
             os.waitpid(child, 0)
             raise AssertionError("a child hangs")

@@ -21,9 +21,6 @@ _SLACK_BYTE = 0xC7
 _QUARANTINE = 64  # regions that were given back and are inaccessible
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
@@ -32,21 +29,22 @@ class Region:
 
     def __init__(self, nbytes: int) -> None:
         self.size = max(1, -(-nbytes // PAGE)) * PAGE
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        found = _libc.mmap(None, self.size + 2 * PAGE, NONE, flags, -1, 0)
-        if found is None or found == ctypes.c_void_p(-1).value:
-            raise MemoryError(f"there is no memory for {nbytes / 1e9:,.1f} GB")
-        self._start = int(found)
-        self.begin, self.end = self._start + PAGE, self._start + PAGE + self.size
-        self.protect(READ | WRITE)
+        try:
+            # Unmapped when it is deallocated, not by a `__del__` of the region: a garbage collection may call that
+            # one first, and then that of a buffer which still looks at the memory.
+            self._memory = mmap.mmap(
+                -1, self.size + 2 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            )
+        except (OSError, OverflowError) as error:
+            raise MemoryError(f"there is no memory for {nbytes / 1e9:,.1f} GB") from error
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.begin, self.end = start + PAGE, start + PAGE + self.size
+        for guard in (start, self.end):
+            _libc.mprotect(guard, PAGE, NONE)
 
     def protect(self, access: int) -> None:
         if _libc.mprotect(self.begin, self.size, access):
             raise MemoryError(f"there is no memory for {self.size / 1e9:,.1f} GB")
-
-    def __del__(self) -> None:
-        if hasattr(self, "_start"):
-            _libc.munmap(self._start, self.size + 2 * PAGE)
 
 
 # -- inputs --------------------------------------------------------------------------------------

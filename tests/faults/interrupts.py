@@ -19,7 +19,7 @@ import numpy as np
 
 import ndd
 from tests.decoders.fixtures import encoded, photo
-from tests.faults.child import SETTLE_SECONDS, is_over, main, thread_count
+from tests.faults.child import SETTLE_SECONDS, Clock, is_over, main, thread_count
 
 SHORTEST, LONGEST = 0.5e-3, 20e-3  # seconds between two interrupts
 # Of the interrupts, this part is followed by another one within a moment, which hits whatever cleans up.
@@ -295,8 +295,8 @@ def leave_contexts() -> None:
 def settled(wanted: int) -> int:
     """The number of threads, after those that are ending have had time to end."""
     gc.collect()
-    end = time.monotonic() + SETTLE_SECONDS
-    while thread_count() > wanted and time.monotonic() < end:
+    clock = Clock()
+    while thread_count() > wanted and clock.now() < SETTLE_SECONDS:
         time.sleep(0.01)
     return thread_count()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,9 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.child import Clock, command_of, environment
+from tests.faults.child import ROOT, Clock, command_of, environment
 from tests.faults.generators import Generator
-from tests.helpers import ROOT
 
 # For the start of a child (it may compile kernels) and for one case, on a busy machine. It is longer
 # than what generators wait for processes of their own, whose failures tell more.
@@ -65,8 +65,9 @@ class Job:
         if self.case.size is not None:
             variables["NDD_FUZZ_SIZE"] = str(self.case.size)
         limit = min(self.seconds, 3600.0) + SLACK_SECONDS
+        # The child's own timer goes on while all processes are stopped, so `_watch` comes first.
         command = command_of(
-            generator.module, generator.what, self.case.seed, self.case.count, limit
+            generator.module, generator.what, self.case.seed, self.case.count, limit + 3600
         )
         self._out, self._err = (folder / "out").open("wb+"), (folder / "err").open("wb+")
         self._begin = time.monotonic()
@@ -75,7 +76,7 @@ class Job:
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         self._killed = ""
-        self._clock, self._limit = Clock(), limit + 30
+        self._clock, self._limit = Clock(), limit
         return self
 
     def poll(self) -> Outcome | None:
@@ -113,6 +114,9 @@ class Job:
             self.kill()
         elif self._clock.now() > self._limit:
             self._killed = "hang"
+            self._process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
             self.kill()
 
     def _outcome(self, status: int) -> Outcome:

@@ -27,7 +27,7 @@ import ndd
 from ndd.kernels.common.disk_cache import load_object, store_object
 from ndd.tools.outputs import write_output
 from ndd.tools.showing import Picture
-from tests.faults.child import main, numbers
+from tests.faults.child import Clock, main, numbers
 
 LONGEST = 0.03  # seconds until a writer is killed
 CHILD_SECONDS = 240.0  # usually 0.1 s; a busy machine that compiles takes its time
@@ -200,8 +200,8 @@ def forked(work: Callable[[], None]) -> int:
 
 def wait_for(child: int) -> None:
     """Wait until a child has ended well."""
-    end = time.monotonic() + CHILD_SECONDS
-    while time.monotonic() < end:
+    clock = Clock()
+    while clock.now() < CHILD_SECONDS:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             assert status == 0, f"a child ended with status {status:#x}"

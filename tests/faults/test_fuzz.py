@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +17,10 @@ from ndd.kernels.common import replacing
 from ndd.tools.outputs import write_output
 from tests.faults import fuzz, generators, jobs, op_calls, shrinking
 from tests.faults.arguments import structure
+from tests.faults.child import environment
 from tests.faults.generators import GENERATORS, Generator
 from tests.faults.jobs import Case, Job, Outcome
+from tests.helpers import ROOT
 
 BAD = {
     "crash": Generator("misbehaving_cases", "crash", 20, size=8),
@@ -47,6 +51,7 @@ def test_every_kind_of_failure_is_seen_and_kept(
     assert outcome.kind == kind and outcome.number == 13, outcome
     assert totals.rows[BAD[kind].name][:2] == [14, 1]
     assert json.loads(results.read_text())["kind"] == kind
+    assert kind != "hang" or "in attack" in outcome.detail  # where it hangs
     path = fuzz.keep(case, outcome, tmp_path / "past")
     assert fuzz.kept(path) == case
 
@@ -203,3 +208,21 @@ def test_outputs_are_replaced_and_devices_are_written_to(
     assert target.read_text() == "new" and sorted(p.name for p in tmp_path.iterdir()) == [
         "link", "page.html"
     ]  # fmt: skip
+
+
+def test_guarded_memory_outlives_buffers_in_cycles() -> None:
+    """A collection of garbage may end the objects of a cycle in any order."""
+    program = """
+import gc
+from ndd.kernels.common.buffers import POOL
+from tests.faults import guarded
+guarded.guard_the_pool()
+gc.freeze()  # so that a collection takes no time
+for k in range(20):
+    cycle = [POOL.take(100 + k)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+assert not guarded.overruns
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment(), check=True)

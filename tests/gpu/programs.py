@@ -11,6 +11,7 @@ import ndd
 from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.plan.program import collect
 from ndd.fusion.plan.steps import KernelStep
+from ndd.kernels.gpu.marks import marks_of
 from ndd.kernels.ir.spec import KernelSpec
 from ndd.kernels.ir.tap_table import TAP_TABLE
 
@@ -18,6 +19,7 @@ Program = Callable[[Any], Any]
 _rng = np.random.default_rng(7)
 IMAGES = [_rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in ((5, 7), (4, 9), (1, 1))]
 TALL = [_rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in ((40, 7), (1, 70), (2, 3))]
+WIDE = [_rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in ((2, 530), (3, 20), (1, 257))]
 FLOATS = [_rng.normal(0, 2, (h, w)).astype(np.float32) for h, w in ((3, 5), (2, 8), (1, 1))]
 POINTS = [_rng.normal(0, 1, (n, 2)).astype(np.float32) for n in (3, 5, 1)]
 WORDS = [_rng.integers(-1000, 1000, (n, 4)).astype(np.int32) for n in (3, 5, 1)]
@@ -88,6 +90,8 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "gaussian_blur plane": floats(lambda x: ndd.gaussian_blur(x, window_size=[3, 5])),
     "gaussian_blur tiles": (TALL, "HWC", lambda x: ndd.gaussian_blur(
         x, sigma=ndd.batch([np.float32(v) for v in (0.5, 1.0, 2.6)]))),
+    "tiles of halves": ([x.astype(np.float16) for x in TALL], "HWC", lambda x: ndd.color_twist(
+        ndd.gaussian_blur(x, sigma=1.0), hue=9.0)),
     "tiles in a chain": (TALL, "HWC", lambda x: ndd.crop_mirror_normalize(
         ndd.color_twist(ndd.gaussian_blur(x, sigma=1.0), hue=_per_sample()),
         mirror=ndd.batch([1, 0, 1]), mean=[1.0, 2.0, 3.0], std=[2.0, 3.0, 4.0])),
@@ -188,6 +192,7 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "experimental.resize": images(lambda x: ndd.experimental.resize(x, resize_x=5, roi_start=[0, 0],
                                                                     roi_end=[1, 1])),
     "rotate": images(lambda x: ndd.rotate(x, angle=_per_sample() * 70.0, fill_value=3.0)),
+    "rotate wide": (WIDE, "HWC", lambda x: ndd.rotate(x, angle=_per_sample() * 50.0)),
     "rotate volume": (VOLUMES, "DHWC", lambda x: ndd.rotate(x, angle=30.0, axis=[1.0, 0.5, 0.2])),
     "warp_affine": images(lambda x: ndd.brightness(ndd.warp_affine(
         ndd.cast(x, dtype=ndd.float32), matrix=[0.9, 0.3, -1.0, -0.3, 0.8, 1.5]), brightness=0.5)),
@@ -255,10 +260,11 @@ def _converted(x: Any, source: str, target: str) -> Any:
 
 
 def all_kernels() -> list[KernelSpec]:
-    """The kernels of all programs, from their plans, and the one that fills tables of filter taps;
-    nothing runs."""
+    """The kernels of all programs, from their plans, and those that fill tables for them; nothing
+    runs."""
     planned = dict.fromkeys(spec for name in PROGRAMS for spec in planned_kernels(name))
-    return [*planned, TAP_TABLE]
+    marks = dict.fromkeys(found.spec for spec in planned if (found := marks_of(spec)) is not None)
+    return [*planned, TAP_TABLE, *marks]
 
 
 def planned_kernels(name: str) -> list[KernelSpec]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ndd
+from ndd.kernels.gpu import kernel as gpu_kernel
 from ndd.kernels.gpu.tiles import TileSums
 from ndd.kernels.ir.windows import MAX_TILED_TAPS, TILE
 from tests.helpers import arrays, assert_same, kernels
@@ -60,18 +61,64 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NDD_GPU", "simulate")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_the_bits_are_those_of_the_cpu(name: str, dtype: Any) -> None:
-    program, count = PROGRAMS[name]
+def images(dtype: Any) -> Any:
     rng = np.random.default_rng(0)
-    samples = [rng.integers(0, 256, s).astype(dtype) for s in SHAPES]
-    x = ndd.batch(samples, layout="HWC")
+    return ndd.batch([rng.integers(0, 120, s).astype(dtype) for s in SHAPES], layout="HWC")
+
+
+def check(program: Any, x: Any, count: int) -> None:
+    """A program gives the bits of the CPU on a GPU, in so many kernels."""
     with ndd.EvalMode.deferred:
         wanted = arrays(program(x))
         result = program(x.gpu())
         assert kernels(result) == count
         assert_same(result, wanted)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_the_bits_are_those_of_the_cpu(name: str, dtype: Any) -> None:
+    program, count = PROGRAMS[name]
+    check(program, images(dtype), count)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f8"])
+def test_all_types(dtype: str) -> None:
+    check(blurred, images(dtype), 1)
+
+
+@pytest.mark.parametrize("layout", ["CHW", "HW", "FCHW"])
+def test_layouts(layout: str) -> None:
+    """Planes, and images without channels: whatever lies outside of rows and columns is a loop."""
+    rng = np.random.default_rng(2)
+    shapes = [[{"F": 2, "C": 3, "H": h, "W": w}[a] for a in layout] for h, w, _ in SHAPES]
+    samples = [rng.integers(0, 256, s).astype(np.uint8) for s in shapes]
+    check(blurred, ndd.batch(samples, layout=layout), 1)
+
+
+def test_a_new_sigma_makes_no_kernel() -> None:
+    """There are two programs, one for windows that fit tiles; each is made once."""
+
+    def added(*values: float) -> int:
+        before = len(gpu_kernel._kernels)
+        with ndd.EvalMode.deferred:
+            sigma = ndd.batch([np.float32(v) for v in values])
+            arrays(ndd.gaussian_blur(images(np.uint8).gpu(), sigma=sigma))
+        return len(gpu_kernel._kernels) - before
+
+    gpu_kernel._kernels.clear()
+    assert added(0.5, 1.0, 2.0) == 1
+    assert added(0.5, 2.7, 2.0) == 2
+    assert added(0.1, 2.6, 1.7) == added(3.5, 0.1, 1.0) == added(2.0, 2.0, 2.0) == 0
+
+
+def test_a_loop_whose_sigma_crosses_the_limit(mode: str) -> None:
+    """Sizes stay, but tiles have as many results as the windows leave."""
+    x = images(np.uint8)
+    for last in (0.4, 2.6, 0.4, 4.0, 1.0, 3.0):
+        sigma = ndd.batch([np.float32(v) for v in (last, 1.0, last)])
+        wanted = arrays(ndd.gaussian_blur(x, sigma=sigma))
+        assert_same(ndd.gaussian_blur(x.gpu(), sigma=sigma), wanted)
 
 
 def test_frames() -> None:

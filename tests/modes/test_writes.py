@@ -13,6 +13,7 @@ import torch
 
 import ndd
 from ndd.core.waiting import Waiting
+from tests.decoders.fixtures import encoded, photo
 
 MODES = ["deferred", "eager", "sync_cpu", "sync_full"]
 START = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -129,6 +130,35 @@ def test_views_that_other_calls_read_share_memory(mode: str) -> None:
     for view in (first, second, first + 0, second + 0):
         assert np.asarray(view.tensors[1]).ravel().tolist() == [103, 104, 105]
     assert np.asarray(reader.tensors[1]).ravel().tolist() == [3, 4, 5]
+
+
+def test_views_of_a_dropped_value_share_memory(mode: str) -> None:
+    """Whether the value that they are views of was ever computed for itself must not show."""
+    x = ndd.tensor(START) + 0
+    first, second = ndd.expand_dims(x, axes=[0]), ndd.transpose(x, perm=[0, 1])
+    del x
+    first.torch().zero_()
+    np.testing.assert_array_equal(np.asarray(second + 1), np.ones_like(START))
+
+
+def test_equal_calls_do_not_share_memory(mode: str) -> None:
+    """One program computes both, and merges what is equal."""
+    x = ndd.tensor(START)
+    first, second = x + 1, x + 1
+    third = ndd.reshape(x * 2, shape=[2, 6])
+    fourth = ndd.reshape(x * 2, shape=[2, 6])
+    for written in (first, third):
+        written.torch().zero_()
+    np.testing.assert_array_equal(np.asarray(second * 1), START + 1)
+    np.testing.assert_array_equal(np.asarray(fourth * 1), START.reshape(2, 6) * 2)
+
+
+def test_equal_pictures_do_not_share_memory(mode: str) -> None:
+    """They are decoded once, and copied."""
+    file = ndd.tensor(np.frombuffer(encoded(".png", photo(5, 6)), np.uint8))
+    first, second = ndd.decoders.image(file), ndd.decoders.image(file)
+    first.torch().zero_()
+    np.testing.assert_array_equal(np.asarray(second), photo(5, 6)[..., ::-1])  # OpenCV's order
 
 
 def test_a_copy_leaves_the_value_alone(mode: str) -> None:

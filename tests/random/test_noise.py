@@ -337,6 +337,27 @@ def test_shot_is_poisson(rate):
     counts_fit(np.searchsorted(edges, x) - 1, {k: p for k, p in enumerate(chances) if p > 1e-9})
 
 
+def test_normal_numbers_are_as_precise_as_float32():
+    """From the least share to the largest, and on both sides of every change of formula."""
+    rng = np.random.default_rng(1)
+    edges = [0, 1, 2, 2**31, 2**32 - 128, 2**32 - 257, 2**32 - 300, 2**32 - 5000]
+    edges += [int(2**k * 2**0.5) + d for k in (10, 20, 31) for d in (-200, 0, 200)]
+    first = np.uint32([*edges, *rng.integers(0, 2**32, 100_000)])
+    turns = [max(k * 2**29 + d, 0) % 2**32 for k in range(9) for d in (-1, 0, 1, 1000)]
+    second = rng.integers(0, 2**32, len(first)).astype(np.uint32)
+    second[-len(turns) :] = turns
+    f = distributions._standard_normal()
+    found = interp.evaluate(f.result, dict(zip(f.parameters, (first, second), strict=True)))
+    share = ((first.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)).astype(np.float64)
+    angle = second.astype(np.float64) * (np.pi * 2.0**-31)
+    exact = np.sqrt(-2 * np.log(share)) * np.cos(angle)
+    assert found.dtype == np.float32
+    assert np.abs(found - exact).max() < 1e-6
+    near = np.abs(exact) > 1e-4  # NumPy's cosine of a rounded angle is not exact beside its zeros
+    assert (np.abs(found - exact)[near] / np.abs(exact)[near]).max() < 3e-7
+    assert not found[share == 1].any() and (share == 1).any()
+
+
 def test_poisson_numbers_are_exact_to_two_in_a_million():
     """Total variation distance, from the words at which the result steps to the next number."""
     f = distributions._poisson()

@@ -13,8 +13,8 @@ import pytest
 
 import ndd
 from ndd.cli import main
-from ndd.readers.stores import tar
-from ndd.readers.stores.columns import shortened
+from ndd.readers.stores import columns, tar
+from ndd.readers.stores.columns import Packed
 from tests.readers.datasets import DEVICE, FOLDER, LINK, write_tar
 from tests.readers.helpers import info
 
@@ -160,23 +160,32 @@ def test_archives_with_indexes_of_the_first_version_are_read_without_them(tmp_pa
         assert len(found) == 4 and found == samples(ndd, **options)
 
 
-def test_an_index_takes_28_bytes_for_two_components(tmp_path):
-    """Offsets take 8 bytes; lengths and places of names in the index file take 4."""
-    members = [(f"{k}.{ext}", b"x" * k) for k in range(50) for ext in ("jpg", "cls")]
+def test_an_index_takes_8_bytes_for_two_small_components(tmp_path):
+    """Offsets are multiples of 512; these take 1 byte, as lengths do, and places of names in the index file take 2."""
+    members = [(f"{k}.{ext}", b"x" * k) for k in range(1, 51) for ext in ("jpg", "cls")]
     path = write_tar(tmp_path / "a.tar", members)
     tar.write_index(path, f"{path}.idx")
     options = dict(paths=path, index_paths=f"{path}.idx", ext=["jpg", "cls"])
     listed = ndd.readers.Webdataset(**options)._list()
     assert len(listed.index) == 50
-    assert listed.index.nbytes + listed._lines.nbytes == 28 * 50
-    assert listed.index.place(7, 1)[2] == 7
+    assert listed.index.nbytes + listed._lines.nbytes == (2 * (2 + 1) + 2) * 50
+    assert listed.index.place(7, 1) == (0, (2 * 7 + 1) * 1024 + 512, 8)
 
 
-def test_lengths_that_need_8_bytes_keep_them():
-    lengths = np.array([5, 2**31], np.int64)
-    assert shortened(lengths) is lengths
-    assert shortened(lengths - 1).tolist() == [4, 2**31 - 1]
-    assert shortened(np.array([-1, 3])).dtype == np.int32
+def test_a_column_takes_what_its_numbers_need(monkeypatch):
+    monkeypatch.setattr(columns, "_AT_ONCE", 3)
+    for numbers, size in (
+        ([5, 127, 0, -1, 9, 3, 2], 1), ([128, 1], 2), ([1 << 15, 0, 1], 4), ([5, (1 << 31) - 1], 4),
+        ([5, 1 << 31], 8), ([], 1), ([0, 0], 1), ([-1, -1], 1), ([512 * 127, -1, 512], 1),
+        ([512 << 31, 512, 0, -1], 8), ([(512 << 31) - 512, 1024, 0, -1, 512], 4),
+        ([512, 512, 512, 513], 2), ([(1 << 62) + (1 << 40), -1], 4),
+    ):  # fmt: skip
+        packed = Packed(np.array(numbers, np.int64))
+        assert packed[:].tolist() == numbers and packed.nbytes == size * len(numbers)
+        assert len(packed) == len(numbers)
+        some = np.arange(0, len(numbers), 2)
+        assert packed[some].tolist() == numbers[::2] and packed[some].dtype == np.int64
+        assert [int(packed[k]) for k in range(len(numbers))] == numbers
 
 
 def test_indexes_that_do_not_fit(tmp_path):

@@ -147,7 +147,10 @@ def test_methods_of_tensors_and_batches_are_in_the_reference():
                 )
 
 
-@pytest.mark.parametrize("method", [ndd.Batch.valid, ndd.Batch.torch], ids=["valid", "torch"])
+METHODS = [ndd.Batch.valid, ndd.Batch.torch, ndd.checkpoint.current]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["valid", "torch", "current"])
 def test_methods_have_examples_that_run(method):
     runner = doctest.DocTestRunner()
     parsed = doctest.DocTestParser().get_doctest(inspect.getdoc(method), {}, "method", None, 0)

@@ -194,12 +194,23 @@ def test_masks_follow_their_pictures(run, device):
     assert "batches of 4 × (3, 32, 32) with masks of the same size" in text
 
 
-def test_detection_from_coco(run):
+@pytest.fixture
+def one_torch_thread():
+    """On a busy machine torch's threads mostly wait for each other: 17 s of CPU time instead of 5."""
+    import torch
+
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(count)
+
+
+def test_detection_from_coco(run, one_torch_thread):
     """Guessing would recognise a third of the objects, and so do wrong boxes or labels."""
-    text = run("coco_detection", "--epochs 4")
+    text = run("coco_detection", "--epochs 4 --pictures 128 --batch-size 8")
     found = re.findall(r"epoch \d: loss (\d\.\d+), (\d+) of (\d+) objects recognised\n", text)
     assert len(found) == 4 and float(found[-1][0]) < float(found[0][0]), text
-    assert int(found[-1][1]) > 0.75 * int(found[-1][2]) > 100, text
+    assert int(found[-1][1]) > 0.85 * int(found[-1][2]) > 100, text
 
 
 def test_training_from_tfrecords(run):

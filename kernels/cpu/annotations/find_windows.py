@@ -70,9 +70,11 @@ def _find_window(job, row, sample):  # type: ignore[no-untyped-def]
     best_x, best_y, best_z = _f32(0), _f32(0), _f32(0)
     best_w, best_h, best_d = _f32(1), _f32(1), _f32(1)
     outcome, is_whole = at.NOTHING, False
+    is_left, left = False, np.uint64(0)  # NOTE [words of refused windows]
     while tried < _get_i64(job, at.TOTAL_ATTEMPTS) and outcome != at.FOUND:
         words = _drawn(job, _CHOICES + round_, sample)
-        choice, round_ = word_below(words[0], options), round_ + 1
+        choice, round_ = word_below(left if is_left else words[0], options), round_ + 1
+        is_left = False
         if choice >= _get_i64(job, at.THRESHOLDS):
             best_x, best_y, best_z = _f32(0), _f32(0), _f32(0)
             best_w, best_h, best_d = _f32(1), _f32(1), _f32(1)
@@ -80,8 +82,9 @@ def _find_window(job, row, sample):  # type: ignore[no-untyped-def]
             break
         threshold = _get_f64(numbers, at.FIRST_THRESHOLD + choice)
         for k in range(tried, tried + attempts):
-            is_shaped, x, y, z, w, h, d = _window(job, row, k, sample)
-            if not is_shaped:
+            is_shaped, left, x, y, z, w, h, d = _window(job, row, k, sample, is_left, left)
+            is_left = not is_shaped
+            if is_left:
                 continue
             value, hard = _measure(job, row, threshold, best, hard, x, y, z, w, h, d)
             is_good = value >= threshold
@@ -114,8 +117,13 @@ def _drawn(job, element, sample):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _window(job, row, attempt, sample):  # type: ignore[no-untyped-def]
-    """Whether the shape drawn is allowed; start and shape of a random window, relative."""
+def _window(job, row, attempt, sample, is_left, left):  # type: ignore[no-untyped-def]
+    """Whether the shape drawn is allowed; a word; start and shape of a random window, relative.
+
+    NOTE [words of refused windows] Upstream looks at one word to order the axes, and does not take
+    it: the next number that it needs comes from the same word. That is the start along x or, if the
+    shape is not allowed, the next choice of a threshold or the extent along x of the next window.
+    """
     one = _drawn(job, 2 * attempt, sample)
     dims = _get_i64(job, at.DIMS)
     if _get_i64(job, at.IS_FIXED) != 0:
@@ -124,13 +132,13 @@ def _window(job, row, attempt, sample):  # type: ignore[no-untyped-def]
         z, d = _f32(0), _f32(1)
         if dims == 3:
             z, d = _placed(row, 2, one[2])
-        return True, x, y, z, w, h, d
+        return True, one[3], x, y, z, w, h, d
     numbers = _get_i64(job, at.NUMBERS)
     low, high = _get_f64(numbers, at.SCALES), _get_f64(numbers, at.SCALES + 1)
     spread = high - low
     # Ratios are those of pixels, if the image's shape is known.
     width, height, depth = _extent(row, 0), _extent(row, 1), _extent(row, 2)
-    a = (low + spread * unit_of(one[0])) * width
+    a = (low + spread * unit_of(left if is_left else one[0])) * width
     b = (low + spread * unit_of(one[1])) * height
     c = (low + spread * unit_of(one[2])) * depth
     order = word_below(one[3], _ORDERS)
@@ -142,9 +150,8 @@ def _window(job, row, attempt, sample):  # type: ignore[no-untyped-def]
     is_allowed = is_allowed and w > _f32(0) and h > _f32(0) and d > _f32(0)
     if is_allowed:
         other = _drawn(job, 2 * attempt + 1, sample)
-        # As upstream: the word that chose the order of the axes also places the window along x.
         x, y, z = _start(one[3], w), _start(other[0], h), _start(other[1], d)
-    return is_allowed, x, y, z, w, h, d
+    return is_allowed, one[3], x, y, z, w, h, d
 
 
 @inner
@@ -243,21 +250,20 @@ def _is_between(numbers, pair, a, b):  # type: ignore[no-untyped-def]
 @inner
 def _common(corners, k, x, y, z, w, h, d):  # type: ignore[no-untyped-def]
     """The volume that box k and a window share."""
-    volume = 1.0
+    volume = _f32(1)
     for axis in range(3):
         start, extent = _of(axis, x, y, z), _of(axis, w, h, d)
-        low = max(_f64(_get_f32(corners, 6 * k + axis)), _f64(start))
-        high = min(_f64(_get_f32(corners, 6 * k + 3 + axis)), _f64(start) + _f64(extent))
-        volume *= max(high - low, 0.0)
+        low = max(_get_f32(corners, 6 * k + axis), start)
+        high = min(_get_f32(corners, 6 * k + 3 + axis), start + extent)
+        volume *= max(high - low, _f32(0))
     return volume
 
 
 @inner
 def _volume(corners, k):  # type: ignore[no-untyped-def]
-    volume = 1.0
+    volume = _f32(1)
     for axis in range(3):
-        low, high = _get_f32(corners, 6 * k + axis), _get_f32(corners, 6 * k + 3 + axis)
-        volume *= _f64(high) - _f64(low)
+        volume *= _get_f32(corners, 6 * k + 3 + axis) - _get_f32(corners, 6 * k + axis)
     return volume
 
 
@@ -270,13 +276,13 @@ def _measure(job, row, threshold, best, first, x, y, z, w, h, d):  # type: ignor
     """
     corners, count = _corners(job, row), _get_i64(row, at.COUNT)
     is_overlap, needs_all = _get_i64(job, at.IS_OVERLAP) != 0, _get_i64(job, at.NEEDS_ALL) != 0
-    window = _f64(w) * _f64(h) * _f64(d)
-    value = 1.0 if needs_all else 0.0
+    window = (x + w - x) * (y + h - y) * (z + d - z)
+    value = _f32(1) if needs_all else _f32(0)
     k = first
     for _ in range(count):
         common, own = _common(corners, k, x, y, z, w, h, d), _volume(corners, k)
         whole = own if is_overlap else own + window - common
-        share = common / whole if whole > 0.0 else 0.0
+        share = common / whole if whole > _f32(0) else _f32(0)
         if needs_all:
             value = min(value, share)
             if value < threshold and value <= max(best, 0.0):

@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 
 from ...ir import dtypes as dt
 from ...ir.dtypes import DType
+from ..annotations.inner import inner
 from ..lines import TILE_COLUMNS
 from . import primitives as prims
 from .block_sizes import GROUP
@@ -279,7 +280,7 @@ def make_bilinear(dtype: DType, lanes: int, filled: bool, run: bool) -> Any:
         value = widen(load(base, offset + r * sy + c * sx))
         return fill if filled and (r != y or c != x) else value
 
-    @njit
+    @inner
     def anywhere(base, offset, sy, sx, h, w, places, pixel, line, fill):  # type: ignore[no-untyped-def]
         y, fy = pair(_get_f32(places, pixel), h)
         x, fx = pair(_get_f32(places, pixel + TILE_COLUMNS), w)

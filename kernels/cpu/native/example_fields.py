@@ -7,8 +7,8 @@ read, whatever its bytes are. Only imported to compile something.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ..annotations.inner import inner
 from . import primitives as prims
 
 _get_u8, _get_i64 = prims.get_u8, prims.get_i64  # type: ignore[attr-defined]
@@ -17,7 +17,7 @@ _put_u32 = prims.put_u32  # type: ignore[attr-defined]
 _BYTES, _FLOATS, _INTS = 1, 2, 3  # numbers of the fields of a Feature
 
 
-@njit
+@inner
 def _varint(data, at, end):  # type: ignore[no-untyped-def]
     """A number of variable length, and where it ends; -1 if it is invalid."""
     value, shift = np.int64(0), 0
@@ -32,7 +32,7 @@ def _varint(data, at, end):  # type: ignore[no-untyped-def]
     return 0, -1
 
 
-@njit
+@inner
 def _field(data, at, end):  # type: ignore[no-untyped-def]
     """Number, wire type, begin and end of a field's content; number 0 if it is invalid."""
     tag, begin = _varint(data, at, end)
@@ -54,7 +54,7 @@ def _field(data, at, end):  # type: ignore[no-untyped-def]
     return number, wire, begin, stop
 
 
-@njit
+@inner
 def _ints(data, begin, end):  # type: ignore[no-untyped-def]
     """The count of packed numbers; -1 if one is invalid."""
     count, run = 0, 0
@@ -67,7 +67,7 @@ def _ints(data, begin, end):  # type: ignore[no-untyped-def]
     return count if run == 0 else -1
 
 
-@njit
+@inner
 def _values(data, kind, begin, end):  # type: ignore[no-untyped-def]
     """The values of a list: their count, and where the first one lies if they are strings.
 
@@ -100,7 +100,7 @@ def _values(data, kind, begin, end):  # type: ignore[no-untyped-def]
     return count, first, last
 
 
-@njit
+@inner
 def _feature(names, ends, wanted, data, begin, end):  # type: ignore[no-untyped-def]
     """The number of the wanted feature that has this name, or -1."""
     start = 0
@@ -118,7 +118,7 @@ def _feature(names, ends, wanted, data, begin, end):  # type: ignore[no-untyped-
     return -1
 
 
-@njit
+@inner
 def _entry(names, ends, wanted, data, begin, end, row):  # type: ignore[no-untyped-def]
     """Note a feature, if it is a wanted one; returns the place of an error, or -1."""
     key, key_end, value, value_end, at = begin, begin, begin, begin, begin
@@ -154,7 +154,7 @@ def _entry(names, ends, wanted, data, begin, end, row):  # type: ignore[no-untyp
     return -1
 
 
-@njit
+@inner
 def _example(names, ends, wanted, data, size, row):  # type: ignore[no-untyped-def]
     """Note the wanted features of a record; returns the place of an error, or -1."""
     at = 0
@@ -199,20 +199,24 @@ def example_fields(job, count, found):  # type: ignore[no-untyped-def]
 
 
 def example_values(lists, count, kind):  # type: ignore[no-untyped-def]
-    """Write the numbers of checked lists: rows of (address, size, target)."""
+    """Write the numbers of checked lists: rows of (address, size, target, how many at most).
+
+    Others may have changed the record since it was checked: it may lie in a mapped file.
+    """
     for s in range(count):
-        data, end = _get_i64(lists, 3 * s), _get_i64(lists, 3 * s + 1)
-        target, done, at = _get_i64(lists, 3 * s + 2), 0, 0
+        data, end = _get_i64(lists, 4 * s), _get_i64(lists, 4 * s + 1)
+        target, most = _get_i64(lists, 4 * s + 2), _get_i64(lists, 4 * s + 3)
+        done, at = 0, 0
         while at < end:
             number, _, inner, stop = _field(data, at, end)
             if number == 0:
                 break
             if number == 1 and kind == _FLOATS:
-                for i in range((stop - inner) // 4):
+                for i in range(min((stop - inner) // 4, most - done)):
                     _put_u32(target, done, _get_u32(data + inner, i))
                     done += 1
             elif number == 1:
-                while inner < stop:
+                while inner < stop and done < most:
                     value, inner = _varint(data, inner, stop)
                     if inner < 0:
                         break

@@ -17,7 +17,6 @@ from . import primitives as prims
 from .block_sizes import GROUP
 from .vectors import (  # fmt: skip
     F32,
-    FLOATS,
     I64,
     element_type,
     load_vector,
@@ -25,31 +24,33 @@ from .vectors import (  # fmt: skip
     shuffled,
     widened,
 )
+from .window_sums import WIDE
 
 _get_f32, _put_f32 = prims.get_f32, prims.put_f32  # type: ignore[attr-defined]
 
 
-def _make_widen_pixels(dtype: DType, lanes: int) -> Any:
+def _make_widen_pixels(dtype: DType, lanes: int, count: int) -> Any:
     element = element_type(dtype)
+    floats = ir.VectorType(F32, count)
 
     @intrinsic
     def widen_pixels(typingctx: Any, src: Any, at: Any, to: Any, pitch: Any) -> Any:
-        """Convert eight pixels to float32, each channel in its own plane."""
+        """Convert `count` pixels to float32, each channel in its own plane."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             src, at, to, pitch = args
             src = builder.inttoptr(src, element.as_pointer())
             to = builder.inttoptr(to, F32.as_pointer())
-            pixels = ir.VectorType(element, GROUP * lanes)
+            pixels = ir.VectorType(element, count * lanes)
             place = builder.gep(src, [builder.mul(at, I64(lanes))])
             values = load_vector(builder, place, pixels, dtype.bytes)
             for lane in range(lanes):
                 own = values
                 if lanes > 1:
-                    own = shuffled(builder, values, [k * lanes + lane for k in range(GROUP)])
+                    own = shuffled(builder, values, [k * lanes + lane for k in range(count)])
                 out = builder.gep(to, [builder.add(builder.mul(pitch, I64(lane)), at)])
-                result = widened(builder, own, dtype, GROUP)
-                builder.store(result, builder.bitcast(out, FLOATS.as_pointer())).align = 4
+                result = widened(builder, own, dtype, count)
+                builder.store(result, builder.bitcast(out, floats.as_pointer())).align = 4
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 4), codegen
@@ -59,7 +60,8 @@ def _make_widen_pixels(dtype: DType, lanes: int) -> Any:
 
 def widen_row(dtype: DType, lanes: int) -> Any:
     """Convert n pixels to float32, each channel in its own plane, `pitch` elements apart."""
-    widen_pixels, widen = _make_widen_pixels(dtype, lanes), make_widen(dtype)
+    widen, eight = make_widen(dtype), _make_widen_pixels(dtype, lanes, GROUP)
+    many = _make_widen_pixels(dtype, lanes, WIDE)
     load = getattr(prims, f"load_{dtype}")
 
     def widen_row(src, n, to, pitch):  # type: ignore[no-untyped-def]
@@ -67,9 +69,14 @@ def widen_row(dtype: DType, lanes: int) -> Any:
             for k in range(n * lanes):
                 _put_f32(to, k % lanes * pitch + k // lanes, widen(load(src, k)))
             return
-        for at in range(0, n - GROUP, GROUP):
-            widen_pixels(src, at, to, pitch)
-        widen_pixels(src, n - GROUP, to, pitch)
+        if n < WIDE:
+            for at in range(0, n - GROUP, GROUP):
+                eight(src, at, to, pitch)
+            eight(src, n - GROUP, to, pitch)
+            return
+        for at in range(0, n - WIDE, WIDE):
+            many(src, at, to, pitch)
+        many(src, n - WIDE, to, pitch)
 
     return widen_row
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from llvmlite import binding as llvm
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from ..annotations.inner import inner
 from .block_sizes import GROUP
 from .vectors import (  # fmt: skip
     F32,
@@ -183,7 +183,7 @@ def sum_lines(lines: int) -> Any:
     return sum_lines
 
 
-@njit
+@inner
 def has_next(step, at, o, n, extent):  # type: ignore[no-untyped-def]
     """Whether lines `o` and `o + 1` are neighbouring rows of the image, and both exist."""
     here = step * o + at
@@ -192,7 +192,7 @@ def has_next(step, at, o, n, extent):  # type: ignore[no-untyped-def]
     return exists and o + 1 < n and (step == 1 or step == -1)
 
 
-@njit
+@inner
 def lines_ahead(step, at, o, n, extent, rows):  # type: ignore[no-untyped-def]
     """How many lines after line `o` can be summed together with it: 3, 1 or 0.
 

@@ -52,6 +52,14 @@ def is_negative(x: Expr) -> Expr:
 MAGIC = 1.5 * 2.0**52  # x + MAGIC rounds x to an integer, which is then in the low bits
 
 
+def nearest(x: Expr) -> Expr:
+    """`x` rounded to an integer, half to even, for |x| <= 2**51; nan stays nan.
+
+    The primitive `rint` takes eight operations on a GPU, because it keeps the sign of zero.
+    """
+    return (x + MAGIC) - MAGIC
+
+
 def power_of_two(n_magic: Expr, shift: int = 0) -> Expr:
     """2**(n + shift), where `n_magic` is n + MAGIC and the result is a normal number."""
     return bits((bits(n_magic, dt.uint64) + (1023 + shift)) << 52, dt.float64)
@@ -59,7 +67,7 @@ def power_of_two(n_magic: Expr, shift: int = 0) -> Expr:
 
 def scale(x: Expr, n: Expr) -> Expr:
     """x * 2**n for whole n within ±1100, rounded once; in two steps, as 2**n may overflow."""
-    half = (n * 0.5 + MAGIC) - MAGIC
+    half = nearest(n * 0.5)
     return x * power_of_two(half + MAGIC) * power_of_two(n - half + MAGIC)
 
 

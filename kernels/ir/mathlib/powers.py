@@ -18,6 +18,7 @@ from .pieces import (
     exponent_and_mantissa,
     f64,
     flip_sign,
+    nearest,
     normalise,
     polynomial,
     power_of_two,
@@ -61,13 +62,13 @@ def log2_pair(a: Expr) -> tuple[Expr, Expr]:
 
 def exp2_single(z: Expr) -> Expr:
     """2**z for |z| <= 1000, or nan."""
-    n = unary("rint", z)
+    n = nearest(z)
     return polynomial(z - n, (1.0, *co.EXP2_SINGLE)) * power_of_two(n + MAGIC)
 
 
 def exp2_pair(z: Expr, z_lo: Expr | None = None) -> Expr:
     """2**(z + z_lo) for |z| <= 1100, with only one significant rounding error."""
-    n = (z + MAGIC) - MAGIC
+    n = nearest(z)
     r = z - n
     t, t_lo = exact_product(r, f64(co.LN2[0]))
     t_lo = t_lo + r * co.LN2[1]
@@ -179,7 +180,7 @@ def _pow_single(a: Expr, y: Expr) -> Expr:
     k, m = exponent_and_mantissa(a)
     s = (m - 1.0) / (m + 1.0)
     z = clamp(y * k + (y * s) * polynomial(s * s, co.LOG2_SINGLE), -160.0, 160.0)
-    n = unary("rint", z)
+    n = nearest(z)
     p = polynomial(z - n, (1.0, *co.EXP2_POW))
     # z is never nan, so n can simply be added to the exponent of p.
     return bits(bits(p, dt.uint64) + (bits(n + MAGIC, dt.uint64) << 52), dt.float64)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .. import dtypes as dt
 from ..expr import Expr, bits, cast, eq, fabs, select, sqrt, unary
 from . import coefficients as co
-from .pieces import INF, MAGIC, f64, flip_sign, is_negative, polynomial, sign_bit
+from .pieces import INF, MAGIC, f64, flip_sign, is_negative, nearest, polynomial, sign_bit
 
 _TAN_PI_8 = math.sqrt(2.0) - 1.0
 
@@ -55,9 +55,9 @@ def _quadrants(a: Expr) -> tuple[Expr, Expr]:
 
     m = a * by_size([2.0 ** (-24 * j) for j in range(5)])
     p1, p2, p3 = (m * by_size([row[i] for row in co.TWO_OVER_PI]) for i in range(3))
-    n1, n2 = unary("rint", p1), unary("rint", p2)
+    n1, n2 = nearest(p1), nearest(p2)
     f1, f2 = p1 - n1, p2 - n2
-    n3 = unary("rint", f1 + f2 + p3)
+    n3 = nearest(f1 + f2 + p3)
     r = ((f1 - n3) + f2) + p3
     return bits((n1 + n2) + (n3 + MAGIC), dt.uint64), r
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ...core import convert
 from ...core.inputs import on_host
 from ...fusion.graph.node import Node, source
 from ...fusion.graph.shapes import Array, Shapes
-from ...fusion.graph.storage import Held, Storage, address_of, contiguous
+from ...fusion.graph.storage import Storage, contiguous
+from ...kernels.common.buffers import Buffer
 from ...kernels.ir.dtypes import DType
-
-_NOTHING = np.zeros(64, np.uint8)
 
 
 def packed_on_host(node: Node) -> Node:
@@ -22,20 +22,17 @@ def packed_on_host(node: Node) -> Node:
     return source(contiguous(held), held.shapes, held.dtype, held.layout, held.batch)
 
 
-def joined_rows(node: Node) -> Array:
-    """The rows of all samples of a node in host memory with its values computed, as one array."""
-    whole = convert.dense_array(node)
-    if whole is not None:
-        return whole.reshape(-1, *whole.shape[2:])
-    return np.concatenate(convert.arrays_of(node))
+def kept_rows(
+    memory: Buffer, base: int, first: Array, kept: Array, inner: tuple[int, ...], dtype: DType,
+    batch: bool,
+) -> Node:  # fmt: skip
+    """A node over memory with room for all rows: what remains of the rows of each sample.
 
-
-def split_rows(rows: Array, counts: Array, dtype: DType, batch: bool) -> Node:
-    """A node whose samples are runs of so many rows of a contiguous array, over its memory."""
-    shapes = np.empty((len(counts), rows.ndim), np.int64)
-    shapes[:, 0], shapes[:, 1:] = counts, rows.shape[1:]
-    base = address_of(rows) if rows.size else address_of(_NOTHING)
+    `first` says how many rows lie before those of a sample.
+    """
+    shapes = np.empty((len(kept), 1 + len(inner)), np.int64)
+    shapes[:, 0], shapes[:, 1:] = kept, inner
     # A sample without rows must not lie behind the memory: a guarded load reads one element there.
-    steps = np.where(counts > 0, (counts.cumsum() - counts) * rows.strides[0], 0)
-    storage = Storage(base + steps, Held([rows, _NOTHING]), None, len(counts) == 1)
+    steps = np.where(kept > 0, first, 0) * (dtype.bytes * math.prod(inner))
+    storage = Storage(base + steps, memory, None, len(kept) == 1)
     return source(storage, Shapes(shapes), dtype, None, batch)

@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from ...core.inputs import on_host
 from ...core.schema import REQUIRED, arg, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
+from ...fusion.graph.storage import address_of
+from ...kernels.common.buffers import POOL
+from ...kernels.cpu.annotations import turn_slots as at
+from ...kernels.cpu.helpers import function
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.expr import Expr
 from ..geometry.window import named_axes, on_device
-from .annotated import joined_rows, split_rows
+from .annotated import kept_rows, packed_on_host
 
 _LTRB = "Whether boxes are (left, top, right, bottom) and not (x, y, width, height)."
 
@@ -113,6 +116,7 @@ def bbox_paste(
 # An extent that exceeds an integer by less than this does so by a rounding error of the sine. By
 # measurement, upstream's value lies between 0.0097 and 0.0113.
 _SLACK = np.float32(0.01)
+_MODES = {"expand": at.EXPAND, "halfway": at.HALFWAY, "fixed": at.FIXED}
 
 
 def swaps_axes(radians: Array) -> Array:
@@ -174,29 +178,42 @@ def bbox_rotate(
     radians = angle * np.float32(np.pi / 180)
     image = _image_extents(input_shape, shape_layout)
     canvas = _canvas(image, radians, keep_size, size)
-    counts = x.shapes.rows[:, 0]
-    parts = [(radians, 1), (image, 2), (canvas, 2)]
-    # One row per box: all samples are computed together.
-    radians, image, canvas = (
-        np.repeat(np.broadcast_to(a.reshape(-1, k), (x.count, k)), counts, axis=0) for a, k in parts
-    )
-    corners, shares = _rotate(
-        joined_rows(_on_host(x)), radians, image, canvas, mode, bbox_layout == "xyWH",
-        bbox_normalized,
-    )  # fmt: skip
-    mask = shares >= np.float32(remove_threshold)
-    left = np.bincount(np.repeat(np.arange(x.count), counts)[mask], minlength=x.count)
-    result = on_device(split_rows(corners[mask], left, dt.float32, x.batch), x.device)
+    numbers = np.empty((x.count, at.NUMBER_SIZE), np.float32)
+    # Correctly rounded, unlike NumPy's float32 functions; NOTE [ties of turned boxes] needs that.
+    exact = radians.astype(np.float64)
+    numbers[:, at.SINE], numbers[:, at.COSINE] = np.sin(exact), np.cos(exact)
+    numbers[:, [at.IMAGE_H, at.IMAGE_W]] = image
+    numbers[:, [at.CANVAS_H, at.CANVAS_W]] = canvas
+    numbers[:, at.LEAST] = remove_threshold
+    return _turned(x, labels, numbers, mode, bbox_layout == "xyWH", bbox_normalized)
+
+
+def _turned(
+    boxes: Node, labels: Node | None, numbers: Array, mode: str, has_sizes: bool, relative: bool
+) -> Node | tuple[Node, Node]:
+    """The boxes that remain, and their labels if given; `turn_boxes` fills memory of the pool."""
+    sources = [packed_on_host(n) for n in (boxes, labels) if n is not None]
+    size = 0 if labels is None else labels.dtype.bytes
+    counts = boxes.shapes.rows[:, 0]
+    first = counts.cumsum() - counts
+    total = int(first[-1] + counts[-1])
+    memory = POOL.take((16 + size) * total + 16)  # an element more, for samples without boxes
+    boxes_at, labels_at = memory.address, memory.address + 16 * total
+    rows = np.empty((len(counts), at.ROW_SIZE), np.int64)
+    rows[:, at.BOXES], rows[:, at.COUNT] = sources[0].stored.addresses, counts
+    rows[:, at.LABELS] = sources[-1].stored.addresses  # not read without labels
+    rows[:, at.OUT_BOXES], rows[:, at.OUT_LABELS] = boxes_at + 16 * first, labels_at + size * first
+    job = np.array([address_of(rows), address_of(numbers), has_sizes, relative, _MODES[mode], size])
+    function("turn_boxes")(address_of(job), 0, len(rows))
+
+    def result(base: int, inner: tuple[int, ...], like: Node) -> Node:
+        found = kept_rows(memory, base, first, rows[:, at.KEPT], inner, like.dtype, boxes.batch)
+        return on_device(found, boxes.device)
+
+    turned = result(boxes_at, (4,), boxes)
     if labels is None:
-        return result
-    given = joined_rows(_on_host(labels))
-    if labels.count != x.count:  # the same labels for all samples
-        given = np.tile(given, (x.count, *[1] * (given.ndim - 1)))
-    return result, on_device(split_rows(given[mask], left, labels.dtype, x.batch), x.device)
-
-
-def _on_host(node: Node) -> Node:
-    return on_host(node)
+        return turned
+    return turned, result(labels_at, (1,) * (labels.rank - 1), labels)
 
 
 def _check_labels(labels: Node, boxes: Node) -> None:
@@ -244,55 +261,3 @@ def _canvas(image: Array, radians: Array, keep_size: bool, size: Array | None) -
     if not bool(((size >= 1) & (size < 2**31)).all()):
         raise ValueError(f"`size` must be at least 1, got {tuple(size.min(axis=0).tolist())}")
     return np.trunc(size).astype(np.int64)
-
-
-def _rotate(
-    boxes: Array, radians: Array, image: Array, canvas: Array, mode: str, has_size: bool,
-    relative: bool,
-) -> tuple[Array, Array]:  # fmt: skip
-    """Rotated boxes, clipped to the canvas, and the remaining share of each area (nan: no area).
-
-    Angles and extents have one row per box.
-    """
-    boxes = boxes.copy()
-    if has_size:
-        boxes[:, 2:] += boxes[:, :2]
-    half = np.float32(0.5)
-    scale = image[:, ::-1].astype(np.float32)
-    ends, all_scales = boxes.reshape(-1, 2, 2), scale[:, None]
-    centred = (ends - half) * all_scales if relative else ends - all_scales * half
-    before = (boxes[:, 2:] - boxes[:, :2]) * (scale if relative else 1)
-    # Correctly rounded, unlike NumPy's float32 functions; NOTE [ties of turned boxes] needs that.
-    sine, cosine = (f(radians.astype(np.float64)).astype(np.float32) for f in (np.sin, np.cos))
-    x, y = centred[:, [0, 1, 0, 1], 0], centred[:, [0, 0, 1, 1], 1]
-    turned = np.stack([x * cosine + y * sine, y * cosine - x * sine], axis=-1)
-    limit = canvas[:, ::-1].astype(np.float32)
-    turned += (limit * half)[:, None]
-    low, high = turned.min(axis=1), turned.max(axis=1)
-    if mode != "expand":
-        extents = _upright(before, high - low)
-        if mode == "halfway":
-            extents = (extents + (high - low)) * half
-        middle = (low + high) * half
-        low, high = middle - extents * half, middle + extents * half
-    cut_low, cut_high = np.clip(low, 0, limit), np.clip(high, 0, limit)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        share = (cut_high - cut_low).prod(axis=1) / (high - low).prod(axis=1)
-    if relative:
-        cut_low, cut_high = cut_low / limit, cut_high / limit
-    if has_size:
-        cut_high = cut_high - cut_low
-    return np.concatenate([cut_low, cut_high], axis=1), share
-
-
-def _upright(before: Array, after: Array) -> Array:
-    """Widths and heights before a rotation, swapped where the rotation turns wide boxes into high
-    ones.
-
-    NOTE [ties of turned boxes] The enclosing box is wide if the box was, until the angle exceeds
-    45°. There both its sides are equal but for rounding errors, and upstream lets these decide. So
-    `_rotate` does its arithmetic step by step in upstream's order: on 11 thousand boxes turned by
-    odd multiples of 45°, relative and in pixels, all decisions were the same.
-    """
-    was_wide, is_wide = (v[:, 0] >= v[:, 1] for v in (before, after))
-    return np.where((was_wide != is_wide)[:, None], before[:, ::-1], before)

@@ -21,7 +21,7 @@ from ...kernels.ir import dtypes as dt
 from ...runtime.rng import Draw, draw_of
 from ..geometry.window import on_device
 from ..random.crop import RNG_DOC
-from .annotated import packed_on_host
+from .annotated import kept_rows, packed_on_host
 
 # Upstream never stops if no window satisfies the arguments. This many attempts take about 15 ms.
 _ENDLESS = 1 << 16
@@ -296,13 +296,8 @@ class _CropWork:
 
     def _ragged(self, base: int, inner: tuple[int, ...], dtype: dt.DType) -> Node:
         """What remains in each sample, over the memory for all boxes."""
-        shapes = np.empty((len(self.rows), 1 + len(inner)), np.int64)
-        shapes[:, 0] = self.rows[:, at.KEPT]
-        shapes[:, 1:] = inner
-        # A sample without boxes must not lie behind the memory: a guarded load reads an element.
-        first = np.where(shapes[:, 0] > 0, self.first, 0)
-        addresses = base + first * (dtype.bytes * math.prod(inner))
-        return self._node(addresses, Shapes(shapes), dtype, len(self.rows) == 1)
+        kept = self.rows[:, at.KEPT]
+        return kept_rows(self.memory, base, self.first, kept, inner, dtype, self.boxes.batch)
 
     def _node(self, addresses: Array, shapes: Shapes, dtype: dt.DType, dense: bool) -> Node:
         storage = Storage(addresses, self.memory, None, dense)

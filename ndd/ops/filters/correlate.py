@@ -12,12 +12,13 @@ from ...fusion.kinds.neighbourhood import Windows
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
 from ...kernels.ir.windows import BORDERS
+from ..geometry.borders import RULES
 from ..geometry.window import beside
 from ..resample.sampling import rows_node
 from .window_arguments import DTYPE_DOC, converted, result_type, spatial_axes
 
 MODES = ("same", "valid")
-_NAMES = {**{name: name for name in BORDERS}, "fill": "constant"}
+_NAMES = {name: rule for name, rule in RULES.items() if rule in BORDERS}
 
 _IMAGE = "image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout='HWC')\n"
 _KERNEL = "edges = ndd.tensor([[-1.0, 0.0, 1.0]])\n"
@@ -41,7 +42,8 @@ def filter(
         int, (-1,), "Position in `filter` of the weight for the element itself; -1 is the middle.",
         vector=True, per_frame=True,
     ),
-    border=static(str, "reflect_101", f"How `data` continues outside: {', '.join(BORDERS)}."),
+    border=static(str, "reflect_101", f"How `data` continues outside: {', '.join(BORDERS)}, or "
+                  "another of the names that `slice` has for them."),
     dtype=static(DType, None, DTYPE_DOC),
     mode=static(MODES, "same", '"valid": only where the whole window lies inside of `data`.'),
 ):  # fmt: skip

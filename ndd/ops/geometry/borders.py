@@ -12,24 +12,27 @@ from ...fusion.graph.shapes import Array, Shapes, numbered
 
 # Names of policies → the rule. Those of elements a b c d: clamp repeats the last one (d d d),
 # reflect_1001 mirrors them all (d c b), reflect_101 all but the last (c b a), wrap begins anew.
-_RULES = {
+RULES = {
     "error": "error",
     "constant": "constant",
     "const": "constant",
     "pad": "constant",
+    "fill": "constant",
     "trim_to_shape": "trim_to_shape",
     "clamp": "clamp",
     "edge": "clamp",
     "reflect": "reflect_1001",
     "reflect_1001": "reflect_1001",
+    "reflect1001": "reflect_1001",
     "reflect_101": "reflect_101",
+    "reflect101": "reflect_101",
     "wrap": "wrap",
 }
-POLICIES = tuple(_RULES)
-CONSTANT_POLICIES = POLICIES[:5]
+POLICIES = tuple(RULES)
+CONSTANT_POLICIES = POLICIES[:6]
 _MEANING = (
-    "What to do with a window that leaves the input: 'error'; 'pad', 'constant' or 'const' use "
-    "`fill_values`; 'trim_to_shape' cuts it off"
+    "What to do with a window that leaves the input: 'error'; 'pad', 'fill', 'constant' or 'const' "
+    "use `fill_values`; 'trim_to_shape' cuts it off"
 )
 CONSTANT_POLICY_DOC = f"{_MEANING}."
 POLICY_DOC = (
@@ -41,7 +44,7 @@ POLICY_DOC = (
 
 def rule_of(policy: str) -> str:
     """The rule that a policy's name stands for."""
-    return _RULES[policy]
+    return RULES[policy]
 
 
 def bordered(op: str, x: Node, axes: Sequence[int], start: Array, size: Array, rule: str) -> Node:

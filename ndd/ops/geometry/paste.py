@@ -12,6 +12,7 @@ from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
 from ...kernels.ir.dtypes import DType
 from ..pointwise.conversion import cast_node
 from .paste_frames import by_frame
+from .paste_list import PastedRegions, paste_list
 from .window import beside, c_cast, check_numbers
 
 _POSITION = "position of the image: 0 at the beginning of the canvas, 1 at its end."
@@ -89,7 +90,8 @@ def _colour(x: Node, values: tuple[int, ...], number: int) -> tuple[Node, tuple[
 # -- several regions -----------------------------------------------------------------------------
 
 # Maximum number of regions in one kernel. Compilation took 2.5 s for 4 regions, 7 s for 8 and 78 s
-# for 64 (on a busy machine), so longer chains store their canvas in memory in between.
+# for 64 (on a busy machine), so longer chains store their canvas in memory in between on a GPU, and
+# are copied from a list on a CPU.
 CHAIN = 4
 _ROWS = "a row (y, x) for every region."
 _RELATIVE = "relative to the extents"
@@ -137,15 +139,15 @@ def multi_paste(
         return by_frame(inputs, layout, dtype, in_ids, output_size, regions)
     axes = [layout.index("H"), layout.index("W")]
     ids, counts = _region_ids(in_ids, first, len(inputs))
-    sources = [
-        build.choose("multi_paste", first, ids[:, k], first.batch) if in_ids is not None else x
-        for k, x in enumerate(inputs if in_ids is None else [first] * ids.shape[1])
-    ]
+    if in_ids is not None:
+        rows = first.shapes.rows[ids]  # [samples, regions, dimensions]
+    else:
+        rows = np.stack([x.shapes.rows for x in inputs], axis=1)
     canvas = _canvas(output_size, inputs, axes)
-    size = np.array((sources or inputs)[0].shapes.rows)
+    size = np.array(rows[:, 0])
     size[:, axes] = canvas
-    _check_fitting(sources, size, axes, counts)
-    rows = np.stack([x.shapes.rows[:, axes] for x in sources], axis=1)  # [samples, regions, 2]
+    _check_fitting(rows, size, axes, counts)
+    rows = rows[:, :, axes]
     start = _numbers("in_anchors", in_anchors, in_anchors_rel, rows, counts, np.floor)
     start = np.zeros_like(rows) if start is None else start
     extents = _numbers("shapes", shapes, shapes_rel, rows, counts, np.ceil)
@@ -158,12 +160,20 @@ def multi_paste(
         numbers[unused] = 0
     _check_inside("source", start, extents, rows)
     _check_inside("canvas", place, extents, whole)
-    result = beside(convert.const_scalar(0, first.dtype), first)
-    result = build.broadcast_to("multi_paste", result, Shapes(size), layout, first.batch)
-    for k, x in enumerate(sources):
-        if k and k % CHAIN == 0:
-            result = build.alias("multi_paste", result, result.shapes, result.dtype, layout)
-        result = _overlay(x, axes, start[:, k], extents[:, k], place[:, k], size, result)
+    if rows.shape[1] > CHAIN and all(x.device is None for x in inputs):
+        regions = PastedRegions(start, extents, place, None if in_ids is None else ids)
+        result = paste_list(inputs, size, layout, regions)
+    else:
+        sources = inputs
+        if in_ids is not None:
+            chosen = (ids[:, k] for k in range(ids.shape[1]))
+            sources = tuple(build.choose("multi_paste", first, c, first.batch) for c in chosen)
+        result = beside(convert.const_scalar(0, first.dtype), first)
+        result = build.broadcast_to("multi_paste", result, Shapes(size), layout, first.batch)
+        for k, x in enumerate(sources):
+            if k and k % CHAIN == 0:
+                result = build.alias("multi_paste", result, result.shapes, result.dtype, layout)
+            result = _overlay(x, axes, start[:, k], extents[:, k], place[:, k], size, result)
     return cast_node("multi_paste", result.like(layout=layout), dtype or first.dtype)
 
 
@@ -231,19 +241,18 @@ def _canvas(size: Array | None, inputs: tuple[Node, ...], axes: list[int]) -> Ar
     return np.broadcast_to(size[:, :2], (count, 2))
 
 
-def _check_fitting(sources: list[Node], size: Array, axes: list[int], counts: Array) -> None:
+def _check_fitting(rows: Array, size: Array, axes: list[int], counts: Array) -> None:
     """Require the same number of channels and frames in all regions of a sample."""
     rest = [d for d in range(size.shape[1]) if d not in axes]
-    for k, x in enumerate(sources):
-        wrong = (x.shapes.rows[:, rest] != size[:, rest]).any(axis=1) & (counts > k)
-        if wrong.any():
-            s = int(np.flatnonzero(wrong)[0])
-            both = (tuple(n.shapes.rows[s, rest].tolist()) for n in (sources[0], x))
-            what = "channels" if len(rest) == 1 else "frames and channels"
-            raise ValueError(
-                f"regions of sample {s} differ in {what}: {next(both)} and {next(both)} "
-                f"(region {k})"
-            )
+    wrong = (rows[:, :, rest] != size[:, None, rest]).any(axis=2)
+    wrong &= np.arange(rows.shape[1]) < counts[:, None]
+    if wrong.any():
+        k, s = (int(v) for v in np.argwhere(wrong.T)[0])
+        both = (tuple(rows[s, i, rest].tolist()) for i in (0, k))
+        what = "channels" if len(rest) == 1 else "frames and channels"
+        raise ValueError(
+            f"regions of sample {s} differ in {what}: {next(both)} and {next(both)} (region {k})"
+        )
 
 
 def _numbers(name: str, absolute, relative, extents: Array, counts: Array, rounding):

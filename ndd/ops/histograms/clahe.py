@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...core import framewise
 from ...core.schema import REQUIRED, data, geometry, op, static
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
@@ -27,20 +28,20 @@ MAX_TILES = 1 << 20  # of an image: their tables take 256 MB
 
 
 @op.graph(
-    layouts="HWC",
+    layouts="HWC FHWC", by_frame=True,
     sample="""image = ndd.zeros(shape=[48, 64, 3], dtype=ndd.uint8, layout="HWC")
 ndd.clahe(image, tiles_x=4, tiles_y=4, clip_limit=2.0).shape
 =(48, 64, 3)""",
-)
+)  # fmt: skip
 def clahe(
-    input=data("Images of uint8 with one channel, or with red, green and blue."),
+    input=data("Images or sequences of uint8 with one channel, or with red, green and blue."),
     bins=static(int, 256, "Number of bins, a power of 2; without effect: a byte has 256."),
     clip_limit=geometry(float, REQUIRED, "Largest count of a bin, relative to the mean count. The "
-                        "rest is spread over all bins. 0 or less: no limit."),
+                        "rest is spread over all bins. 0 or less: no limit.", per_frame=True),
     luma_only=static(bool, True, "Whether only the lightness of RGB images changes, or each "
                      "channel by itself."),
-    tiles_x=geometry(int, REQUIRED, "Number of tiles along the width."),
-    tiles_y=geometry(int, REQUIRED, "Number of tiles along the height."),
+    tiles_x=geometry(int, REQUIRED, "Number of tiles along the width.", per_frame=True),
+    tiles_y=geometry(int, REQUIRED, "Number of tiles along the height.", per_frame=True),
 ):  # fmt: skip
     """Equalize histograms locally, with limited contrast (CLAHE).
 
@@ -48,8 +49,17 @@ def clahe(
     image that is not divisible into tiles is continued by its mirror image. The lightness of RGB
     images is that of L*a*b*.
     """
-    x = input
-    check_bytes(x)
+    check_bytes(input)
+    if input.layout == "HWC":
+        return _equalized(input, clip_limit, tiles_y, tiles_x, luma_only)
+    frames, counts = framewise.folded(_NAME, input)
+    given = [
+        np.repeat(np.broadcast_to(v, input.count), counts) for v in (clip_limit, tiles_y, tiles_x)
+    ]
+    return build.sequences(_NAME, _equalized(frames, *given, luma_only), counts, input.batch)
+
+
+def _equalized(x: Node, clip_limit: Array, tiles_y: Array, tiles_x: Array, luma_only: bool) -> Node:
     channels = _channels(x)
     grid = _grid(x, tiles_y, tiles_x)
     limits = _limits(clip_limit, grid)

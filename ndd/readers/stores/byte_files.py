@@ -13,7 +13,9 @@ from ...fusion.graph.shapes import Array
 from ...kernels.common import forks
 from ...kernels.common.buffers import POOL
 from ...kernels.common.threads import ThreadPool, get_num_threads
+from ...kernels.cpu.bus_errors import NOT_LOST, FileMap
 from ..contents import ALIGNMENT, Contents, PackedContents, Place, open_regular, read_files
+from .mapped_files import map_parts
 
 if TYPE_CHECKING:
     from .remote import RemoteOptions
@@ -27,6 +29,12 @@ _GAP_BYTES = 1 << 12
 # and handing work to another thread 80 µs.
 _SHARED_BYTES = 2 << 20
 _PIECE_BYTES = 1 << 20
+# Runs of neighbours of this mean size stay in mapped files. In CPU time per run, copied and mapped:
+# 1 KB 1.9 and 2.1 µs, 4 KB 2.2 and 1.9, 16 KB 2.9 and 2.0, 64 KB 4.9 and 2.0, 256 KB 13.2 and 2.5.
+_MAPPED_BYTES = 1 << 14
+# Where there are more files than stay open, a batch must need this much of each: mapping and
+# unmapping a file takes 6 µs, and looking at 110 KB of it for the first time 7 µs.
+_MAP_BYTES = 1 << 20
 # No container that we read at once (an index, a list) is larger than this by honest means.
 _MAX_WHOLE_BYTES = 16 << 30
 
@@ -45,10 +53,12 @@ class LocalFile:
     """A file of the operating system, closed when nobody uses it any more."""
 
     def __init__(self, path: bytes) -> None:
-        self._descriptor = -1
+        self.path = os.fsdecode(path)
+        self.descriptor = -1
+        self._map: FileMap | None = None
         opened: list[int] = []
         try:
-            self._descriptor, self.size = open_regular(path, opened)
+            self.descriptor, self.size = open_regular(path, opened)
         except BaseException:
             for descriptor in opened:
                 os.close(descriptor)
@@ -57,15 +67,22 @@ class LocalFile:
     def read_into(self, view: memoryview, offset: int) -> int:
         done = 0
         while done < len(view):
-            count = os.preadv(self._descriptor, [view[done:]], offset + done)
+            count = os.preadv(self.descriptor, [view[done:]], offset + done)
             if count == 0:
                 break
             done += count
         return done
 
+    def mapped(self) -> FileMap:
+        """The file in memory; OSError if there is no room for that."""
+        found = self._map
+        if found is None or found.lost_from() != NOT_LOST:  # the lost places are zeros forever
+            found = self._map = FileMap(self.descriptor, self.size)
+        return found
+
     def __del__(self) -> None:
-        if self.__dict__.get("_descriptor", -1) >= 0:
-            os.close(self._descriptor)
+        if self.__dict__.get("descriptor", -1) >= 0:
+            os.close(self.descriptor)
 
 
 def is_url(path: str) -> bool:
@@ -129,8 +146,10 @@ def _is_read(run: tuple[ByteFile, int, int, int], view: memoryview) -> bool:
 class ByteFiles:
     """The files of a data set, by number. A few of them stay open."""
 
-    def __init__(self, paths: Sequence[str], remote: RemoteOptions | None = None) -> None:
-        self.paths, self.remote = list(paths), remote
+    def __init__(
+        self, paths: Sequence[str], remote: RemoteOptions | None = None, maps: bool = False
+    ) -> None:
+        self.paths, self.remote, self._maps = list(paths), remote, maps
         self._has_urls = any(map(is_url, self.paths))
         self._open: OrderedDict[int, ByteFile] = OrderedDict()
         self._lock = forks.lock()
@@ -177,7 +196,7 @@ class ByteFiles:
 
     def _read_runs(
         self, numbers: Sequence[int], offsets: Sequence[int], lengths: Sequence[int]
-    ) -> PackedContents | None:
+    ) -> Contents | None:
         """Parts of local files; neighbours are read at once. None if a part cannot be read."""
         number, offset = np.asarray(numbers, np.int64), np.asarray(offsets, np.int64)
         end = offset + np.asarray(lengths, np.int64)
@@ -192,6 +211,11 @@ class ByteFiles:
         is_first = np.ones(len(offset), bool)
         is_first[1:] = (number[1:] != number[:-1]) | (gaps < 0) | (gaps > _GAP_BYTES)
         first = np.flatnonzero(is_first)
+        if self._is_worth_maps(len(files), len(first), int((end - offset).sum())):
+            local = {n: file for n, file in files.items() if isinstance(file, LocalFile)}
+            mapped = map_parts(local, number, offset, end)
+            if mapped is not None:
+                return mapped
         begin, stop = offset[first], end[np.append(first[1:], len(end)) - 1]
         places = np.zeros(len(first) + 1, np.int64)
         np.cumsum(-(-(stop - begin) // ALIGNMENT) * ALIGNMENT, out=places[1:])
@@ -203,6 +227,11 @@ class ByteFiles:
         run = np.cumsum(is_first) - 1
         begins = places[run] + offset - begin[run]
         return PackedContents(block, begins, begins + end - offset)
+
+    def _is_worth_maps(self, files: int, runs: int, nbytes: int) -> bool:
+        """Whether so many bytes, in runs of neighbours in some files, should not be copied."""
+        stays = len(self.paths) <= _OPEN or nbytes >= _MAP_BYTES * files
+        return self._maps and stays and nbytes >= _MAPPED_BYTES * runs
 
     def _fill(self, runs: list[tuple[ByteFile, int, int, int]], view: memoryview) -> bool:
         """Read runs of (file, offset, size, place in the view); whether that was possible."""

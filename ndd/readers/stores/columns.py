@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +16,8 @@ from ...fusion.graph.shapes import Array
 MAPPED_BYTES = 32 << 20
 
 
-# Numbers in this range are kept in 32 bits.
-SHORT_NUMBERS = np.iinfo(np.int32)
+_KINDS = (np.int8, np.int16, np.int32, np.int64)
+_AT_ONCE = 1 << 16  # numbers that are packed at a time
 
 
 class Columns:
@@ -53,7 +54,7 @@ class Columns:
     def finish(self) -> list[Array]:
         """One array per column. No more rows may come."""
         self._pack()
-        # Each column has memory of its own, so that `shortened` can free it.
+        # Each column has memory of its own, so that it can be freed when it has been packed.
         columns = [_memory(len(self), np.int64) for _ in range(self._width)]
         begin = 0
         while self._chunks:  # each chunk is freed as soon as it is copied
@@ -64,14 +65,47 @@ class Columns:
         return columns
 
 
-def shortened(column: Array) -> Array:
-    """The numbers of a column in 4 bytes each, if they all fit."""
-    lowest, highest = column.min(initial=0), column.max(initial=0)
-    if lowest < SHORT_NUMBERS.min or highest > SHORT_NUMBERS.max:
-        return column
-    short = _memory(len(column), np.int32)
-    short[:] = column
-    return short
+class Packed:
+    """A column in as few bytes per number as all of them need: 1, 2, 4 or 8.
+
+    Zeros that all numbers end with (members of archives begin at multiples of 512) are not kept, so
+    that 4 bytes reach far. A number below zero, which stands for a missing part, becomes -1.
+    """
+
+    def __init__(self, column: Array) -> None:
+        parts = [column[k : k + _AT_ONCE] for k in range(0, len(column), _AT_ONCE)]
+        low = 0
+        for part in parts:
+            low |= int(np.bitwise_or.reduce(part, where=part > 0, initial=0))
+        self._shift = (low & -low).bit_length() - 1 if low else 0
+        highest = int(column.max(initial=0)) >> self._shift
+        kind = next(k for k in _KINDS if highest <= np.iinfo(k).max)
+        self._short = _memory(len(column), kind)
+        for k, part in enumerate(parts):
+            self._short[k * _AT_ONCE :][: len(part)] = part >> self._shift
+        self._has_gaps = int(column.min(initial=0)) < 0
+
+    def __len__(self) -> int:
+        return len(self._short)
+
+    def __getitem__(self, k: Any) -> Any:
+        """A number, or those at some places, as 64-bit integers."""
+        found = np.asarray(self._short[k], np.int64) << self._shift
+        return np.maximum(found, -1) if self._has_gaps else found
+
+    @property
+    def nbytes(self) -> int:
+        return self._short.nbytes
+
+
+def trim() -> None:
+    """Give freed memory back to the system, if the C library is one that keeps it (glibc).
+
+    Listing 10⁶ samples of archives frees 36 MB in pieces between others that stay.
+    """
+    release = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if release is not None:
+        release(0)
 
 
 def _memory(count: int, dtype: type[np.integer[Any]]) -> Array:

@@ -10,25 +10,29 @@ import numpy as np
 
 from ...fusion.graph.shapes import Array
 from .byte_files import ByteFiles
-from .columns import Columns, shortened
+from .columns import Columns, Packed, trim
 
 if TYPE_CHECKING:
     from .remote import RemoteOptions
 
+_MANY = 100_000  # records; below, what listing leaves behind is little
+
 
 class RecordIndex:
-    """Where the records of several files are: 8 bytes for each offset, 4 for each length.
+    """Where the records of several files are: at most 8 bytes for each offset and each length.
 
-    If a record has 2 GB or more, lengths take 8 bytes, too.
+    Offsets take 8 only in files of more than 2 GB (archives: 1 TB), lengths in such records.
 
     Records are listed file by file, so the number of the file follows from the record's number.
     A record may have several parts, each with its own offset and length.
     """
 
     def __init__(
-        self, paths: Sequence[str], parts: int = 1, remote: RemoteOptions | None = None
-    ) -> None:
-        self.files = ByteFiles(paths, remote)
+        self, paths: Sequence[str], parts: int = 1, remote: RemoteOptions | None = None,
+        maps: bool = False,
+    ) -> None:  # fmt: skip
+        """`maps`: large records may stay in mapped files."""
+        self.files = ByteFiles(paths, remote, maps)
         self._parts = parts
         self._columns = Columns(2 * parts)
         self._starts = [0]
@@ -49,10 +53,15 @@ class RecordIndex:
         for column in columns:
             check = zlib.crc32(column.data, check)
         self._checksum = check
-        self._offsets = columns[0::2]
-        self._lengths = [shortened(c) for c in columns[1::2]]
-        total = sum(int(c.sum(dtype=np.int64)) for c in self._lengths)
+        total = sum(int(c.sum()) for c in columns[1::2])
         self.mean_bytes = total / max(1, len(self))
+        packed: list[Packed] = []
+        while columns:
+            packed.append(Packed(columns[0]))
+            del columns[0]
+        self._offsets, self._lengths = packed[0::2], packed[1::2]
+        if len(self) >= _MANY:
+            trim()
         return self
 
     @property
