@@ -351,8 +351,11 @@ def _runs(count: int, threads: int, longest: int) -> list[int]:
     """Bounds of runs that get shorter towards the end, so that all threads end together."""
     if threads == 1:
         return [*range(0, count, longest), count]
+    # A decoder process waits for its thread after each run: single pictures only if there are few.
+    shortest = max(1, min(2, longest, count // (8 * threads)))
     bounds = [0]
     while bounds[-1] < count:
         left = count - bounds[-1]
-        bounds.append(bounds[-1] + max(1, min(longest, left // (2 * threads))))
+        length = max(shortest, min(longest, left // (2 * threads)))
+        bounds.append(min(count, bounds[-1] + length))
     return bounds
