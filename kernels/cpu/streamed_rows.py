@@ -3,8 +3,8 @@
 An ordinary store reads the cache line first that it writes to. A result that is larger than the
 caches is pushed out of them before anybody reads it, so that this read is all for nothing. For such
 results a kernel computes a piece of a row on its stack, and then stores it line by line with
-instructions that neither read nor keep the line (native/streamed_rows.py). Column `streams` of the
-table says whether to do so; if not, the same loop writes to the result itself.
+instructions that neither read nor keep the line (native/streamed_stores.py). Column `streams` of
+the table says whether to do so; if not, the same loop writes to the result itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_RUNS = 4  # that a kernel stores at once; each needs a piece of the stack
 _USUAL_CACHE = 32 << 20
 
 
-class Run(NamedTuple):
+class StreamedRun(NamedTuple):
     """Elements that a turn of the innermost loop stores side by side, such as channels."""
 
     store: int
@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 
 @memoized(256)
-def streamed_runs(spec: KernelSpec) -> tuple[Run, ...]:
+def streamed_runs(spec: KernelSpec) -> tuple[StreamedRun, ...]:
     """The runs of a kernel that writes every row without gaps; () if a kernel does not."""
     found = dict.fromkeys(
         run for k, access in enumerate(spec.stores) for run in _runs(spec, k, access)
@@ -44,12 +44,12 @@ def streamed_runs(spec: KernelSpec) -> tuple[Run, ...]:
     return tuple(runs) if len(runs) == len(found) <= MAX_RUNS else ()
 
 
-def _runs(spec: KernelSpec, k: int, access: Access) -> Iterator[Run | None]:
+def _runs(spec: KernelSpec, k: int, access: Access) -> Iterator[StreamedRun | None]:
     step = access.strides[spec.loop_axes[-1]] if spec.loop_axes else None
     if step is None or step < 1 or access.guarded or step * access.dtype.bytes > PIECE_BYTES // 128:
         yield None
         return
-    places: dict[Run, list[int]] = {}
+    places: dict[StreamedRun, list[int]] = {}
     for point in spec.static_points:
         run, place = _place(k, access, step, point)
         places.setdefault(run, []).append(place)
@@ -57,11 +57,11 @@ def _runs(spec: KernelSpec, k: int, access: Access) -> Iterator[Run | None]:
         yield run if sorted(taken) == list(range(step)) else None
 
 
-def _place(k: int, access: Access, step: int, point: dict[int, int]) -> tuple[Run, int]:
+def _place(k: int, access: Access, step: int, point: dict[int, int]) -> tuple[StreamedRun, int]:
     """The run of a point of the unrolled axes, and which of its elements the point is."""
     near = {a: s for a in point if (s := access.strides[a]) is not None and s < step}
     first = tuple((a, 0 if a in near else at) for a, at in point.items())
-    return Run(k, first, step), sum(s * point[a] for a, s in near.items())
+    return StreamedRun(k, first, step), sum(s * point[a] for a, s in near.items())
 
 
 class StreamedRows:
@@ -101,8 +101,8 @@ class StreamedRows:
         yield f"    tile_end = min(tile + size_of_piece, n_{axis})"
         for number, run in enumerate(self.runs):
             access = stores[run.store]
-            at = tuple({**dict(run.first), axis: "tile"}.items())
-            place = self.writer.offset("out", run.store, access, at)
+            at: dict[int, int | str] = {**dict(run.first), axis: "tile"}
+            place = self.writer.offset("out", run.store, access, tuple(at.items()))
             yield f"    at_{number} = out_{run.store} + ({place}) * {access.dtype.bytes}"
         yield "    if streams:"
         for number, run in enumerate(self.runs):

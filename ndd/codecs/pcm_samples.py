@@ -27,4 +27,4 @@ def read_pcm(data: Array, pcm: Pcm, channels: int, first: int, out: Array) -> No
         out[...] = raw.view("<f4").reshape(out.shape)
         return
     job = np.array([address_of(raw), _BYTES[pcm.kind], KINDS[out.dtype.name]], np.int64)
-    function("pcm_samples")(address_of(job), address_of(out), out.size)
+    function("integer_samples")(address_of(job), address_of(out), out.size)

@@ -90,7 +90,8 @@ def test_cheap_functions_of_bytes_are_looked_up_where_the_cpu_can(monkeypatch, d
         with ndd.EvalMode.deferred:
             y = ndd.brightness(x, brightness=factors)
             assert ("tabulated" in str(ndd.explain(y))) is many
-            for other in (x > 3, x * np.float32(2), ndd.cast(x, dtype=ndd.int16)):
+            wide = ndd.brightness(x, brightness=factors, dtype=ndd.int16)
+            for other in (wide, ndd.brightness(ndd.flip(x), brightness=factors), wide > 3):
                 assert "tabulated" not in str(ndd.explain(other))
             found.append([a.tobytes() for a in arrays(y)])
     assert found[0] == found[1]

@@ -108,6 +108,6 @@ def test_values_between_steps_are_not_streamed(monkeypatch):
     monkeypatch.setattr(binder, "is_streamed", note)
     x = ndd.batch([np.zeros((200, 300, 3), np.uint8)] * 24, layout="HWC")
     with ndd.EvalMode.deferred:
-        y = ndd.rotate(ndd.resize(x, size=[200, 300]), angle=10.0, dtype=ndd.float32)
-        y.evaluate()
+        y = ndd.resize(x, size=[200, 300])
+        ndd.rotate(y, angle=10.0, dtype=ndd.float32, keep_size=True).evaluate()
     assert asked == [24 * 200 * 300 * 3 * 4]

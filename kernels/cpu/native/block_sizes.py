@@ -12,7 +12,7 @@ BAND_ROWS = 8  # rows of an image whose columns are summed together (band_sums.p
 BAND_COLUMNS = 160  # columns that are transposed at a time: 15 KB with 3 channels
 RANK_BYTES = 32  # bytes of integers that are compared together (window_ranks.py)
 # Bytes of rows that are computed before they are stored past the caches, and what they take on the
-# stack: a line of addresses before them, and up to a line at both ends (streamed_rows.py).
+# stack: a line of addresses before them, and up to a line at both ends (streamed_stores.py).
 PIECE_BYTES = 4096
 STAGING_BYTES = PIECE_BYTES + 192
 

@@ -39,14 +39,14 @@ from .example_fields import example_fields, example_values
 from .flac_frames import flac_frames
 from .folded_sums import sum_folded_row
 from .fourier import sum_lanes, transform_frames
+from .integer_samples import integer_samples
 from .jpeg_headers import jpeg_frames
-from .pcm_samples import pcm_samples
 from .rectangles import make_copy_rectangles
 from .row_moves import copy_row, weave_row
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
 from .sincs import block_start, resample_block
-from .streamed_rows import add_to_piece, end_rows, finish_streams
+from .streamed_stores import add_to_piece, end_rows, finish_streams
 from .tar_headers import tar_headers
 from .vectors import F32, I32, ask_to_write
 from .window_rows import add_scaled, turn_line
@@ -73,7 +73,7 @@ _PLAIN = (
     fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, sum_folded_row, turn_line,
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
     example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
-    yuv420_rows, lose_jpeg, turn_boxes, flac_frames, pcm_samples, add_to_piece, end_rows,
+    yuv420_rows, lose_jpeg, turn_boxes, flac_frames, integer_samples, add_to_piece, end_rows,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 

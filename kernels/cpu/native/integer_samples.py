@@ -43,7 +43,7 @@ def _converted(data, out, count, width, kind):  # type: ignore[no-untyped-def]
             _put_i32(out, i, _wide(data, i, width))
 
 
-def pcm_samples(job, out, count):  # type: ignore[no-untyped-def]
+def integer_samples(job, out, count):  # type: ignore[no-untyped-def]
     """Convert so many samples.
 
     The job: their address, the bytes of each, and 0 for float32, 1 for int16, 2 for int32.
