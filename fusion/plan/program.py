@@ -137,8 +137,8 @@ def _sources_of_renames(program: Program) -> tuple[int, ...]:
 def _writable_twins(program: Program, roots: list[Node]) -> set[int]:
     """The ids of merged nodes that must have memory of their own.
 
-    The user may write to what he holds, which must show in no other value. Values that take long
-    stay merged: `Run` copies the result.
+    The user may write to what he holds, which must show in no other value. (Decoded pictures are
+    never merged, because their params differ.)
     """
     held = {id(root) for root in roots}
     apart: set[int] = set()
@@ -150,7 +150,7 @@ def _writable_twins(program: Program, roots: list[Node]) -> set[int]:
             definition = n.result.definition
             if definition is not None and definition[0].is_rename:
                 held.update(map(id, definition[1]))
-        apart.update(id(n) for n in group[1:] if (k := n.kind) is not None and not k.takes_long)
+        apart.update(map(id, group[1:]))
     return apart
 
 

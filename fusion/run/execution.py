@@ -75,12 +75,8 @@ class Run:
                 self._give(p, storage)
 
     def _give(self, p: int, storage: Storage) -> None:
-        is_held = False
         for node in (self.nodes[p], *self.program.twins.get(p, ())):
-            # The user may write to each value that he holds, so they share no memory.
-            is_live = node.is_live()
-            node.result.deliver(self._packed(node, storage) if is_live and is_held else storage)
-            is_held = is_held or is_live
+            node.result.deliver(storage)
 
     def _owned(self, node: Node, storage: Storage) -> Storage:
         """A copy of external memory, else the storage itself: a result must not change later."""

@@ -13,7 +13,6 @@ import torch
 
 import ndd
 from ndd.core.waiting import Waiting
-from tests.decoders.fixtures import encoded, photo
 
 MODES = ["deferred", "eager", "sync_cpu", "sync_full"]
 START = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -151,14 +150,6 @@ def test_equal_calls_do_not_share_memory(mode: str) -> None:
         written.torch().zero_()
     np.testing.assert_array_equal(np.asarray(second * 1), START + 1)
     np.testing.assert_array_equal(np.asarray(fourth * 1), START.reshape(2, 6) * 2)
-
-
-def test_equal_pictures_do_not_share_memory(mode: str) -> None:
-    """They are decoded once, and copied."""
-    file = ndd.tensor(np.frombuffer(encoded(".png", photo(5, 6)), np.uint8))
-    first, second = ndd.decoders.image(file), ndd.decoders.image(file)
-    first.torch().zero_()
-    np.testing.assert_array_equal(np.asarray(second), photo(5, 6)[..., ::-1])  # OpenCV's order
 
 
 def test_a_copy_leaves_the_value_alone(mode: str) -> None:
