@@ -103,13 +103,13 @@ class StreamedRows:
             access = stores[run.store]
             at: dict[int, int | str] = {**dict(run.first), axis: "tile"}
             place = self.writer.offset("out", run.store, access, tuple(at.items()))
-            yield f"    at_{number} = out_{run.store} + ({place}) * {access.dtype.bytes}"
+            yield f"    put_at_{number} = out_{run.store} + ({place}) * {access.dtype.bytes}"
         yield "    if streams:"
         for number, run in enumerate(self.runs):
             nbytes = f"(tile_end - tile) * {run.step * stores[run.store].dtype.bytes}"
-            yield f"        {self._call('add_to_piece')}(piece_{number}, at_{number}, {nbytes})"
+            yield f"        {self._call('add_to_piece')}(piece_{number}, put_at_{number}, {nbytes})"
             begin = f"(get_i64(piece_{number}, 0) & -64)"
-            yield f"        at_{number} = piece_{number} + 64 + at_{number} - {begin}"
+            yield f"        put_at_{number} = piece_{number} + 64 + put_at_{number} - {begin}"
         yield from (f"    {line}" for line in loops)
 
     def _call(self, helper: str) -> str:
@@ -122,7 +122,7 @@ class StreamedRows:
         step = access.strides[axis]
         assert step is not None
         run, place = _place(k, access, step, point)
-        return f"at_{self.runs.index(run)}", f"(o_{axis} - tile) * {step} + {place}"
+        return f"put_at_{self.runs.index(run)}", f"(o_{axis} - tile) * {step} + {place}"
 
 
 # -- at run time -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ndd.fusion.plan.planner import PLANNER
 from ndd.fusion.plan.program import collect
 from ndd.fusion.run.binder import Binder
 from ndd.fusion.run.regions import regions_of
-from ndd.kernels.cpu import render
+from ndd.kernels.cpu import render, streamed_rows
 from ndd.kernels.ir import dtypes as dt
 from ndd.kernels.ir.expr import Expr
 from ndd.kernels.ir.separable import SeparableSum
@@ -284,8 +284,17 @@ def assigned(source: str) -> set[str]:
     return {n for n in names if not re.fullmatch(common, n)}
 
 
-def test_two_cores_have_no_name_in_common() -> None:
-    window, taps = (assigned(render.render(spec_of(c), "k")) for c in ("window", "taps"))
-    assert {"ring_0", "raw", "line"} <= window and {"sums", "tap_line"} <= taps
+def test_two_cores_have_no_name_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither with each other, nor with the loops that store rows past the caches."""
+
+    def named(*cores: str) -> set[str]:
+        return assigned(render.render(spec_of(*cores), "k"))
+
+    streamed = named("window") & named("taps")
+    for module in (render, streamed_rows):
+        monkeypatch.setattr(module, "streamed_runs", lambda _spec: ())
+    window, taps = named("window"), named("taps")
+    assert {"ring_0", "raw", "line", "at_0"} <= window and {"sums", "tap_line"} <= taps
     assert not window & taps
-    assert window | taps <= assigned(render.render(spec_of("window", "taps"), "k"))
+    assert {"streams", "piece_0", "tile"} <= streamed and not streamed & (window | taps)
+    assert window | taps <= named("window", "taps")

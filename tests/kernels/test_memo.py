@@ -261,6 +261,10 @@ REGISTRIES = {
     ("kernels/common/threads.py", "_local.inside"): "which crews a thread works in now",
     ("kernels/cpu/decode_loop/decoder.py", "_own.decoders"): "a thread's two decoders",
     ("kernels/cpu/functions.py", "_sources"): "named by the text of kernels; four",
+    ("kernels/cpu/bus_errors.py", "_maps"): "a table of fixed size that a signal handler reads",
+    ("kernels/cpu/bus_errors.py", "_chain"): "a table of fixed size that a signal handler reads",
+    ("kernels/cpu/bus_errors.py", "_free"): "the rows of that table that are not in use",
+    ("kernels/cpu/bus_errors.py", "_is_installed"): "one at most",
     ("kernels/cpu/helpers.py", "_loaded"): "native code that kernels are linked with",
     ("kernels/gpu/kernel.py", "linecache.cache"): "Python's: Triton looks for the text there",
     ("ndd/cli/explain.py", "executor.observers"): "for the time of a block",
@@ -282,7 +286,8 @@ REGISTRIES = {
 }
 # Functions whose keys contain an `id`, with the reason why the object lives as long as the key.
 IDENTITIES = {
-    ("fusion/plan/program.py", "collect"): "a dictionary of the call",
+    ("fusion/plan/program.py", "_collected"): "a dictionary of the call",
+    ("fusion/plan/program.py", "_writable_twins"): "sets of the call, which has the nodes",
     ("fusion/plan/program.py", "_identity"): "a dictionary of the call",
     ("fusion/plan/program.py", "_input"): "a dictionary of the call",
     ("ndd/core/call.py", "_with_doubts"): "compared at once, while both nodes are there",
