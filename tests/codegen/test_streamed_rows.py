@@ -29,7 +29,7 @@ PROGRAMS = {
     ),
     "channels": lambda x: ndd.normalize(x, mean=np.float32([[[1, 2, 3]]]), stddev=2),
     "all elements": lambda x: ndd.cast(x, dtype=ndd.float64) * 0.1,
-    "bytes": lambda x: ndd.color_twist(flipped(x), hue=20, saturation=1.5),
+    "bytes": lambda x: ndd.brightness(flipped(x), brightness=1.5, brightness_shift=0.1),
     "blurred planes": lambda x: ndd.crop_mirror_normalize(
         ndd.gaussian_blur(flipped(x), sigma=1.0), mean=[1, 2, 3], std=[4, 5, 6]
     ),
@@ -97,17 +97,34 @@ def test_the_largest_cache_is_found():
     assert 1 << 17 <= streamed_rows.last_cache_bytes() <= 1 << 34
 
 
-def test_values_between_steps_are_not_streamed(monkeypatch):
-    """They are in scratch memory, where the next step reads them while they are hot."""
-    asked: list[int] = []
+@pytest.fixture
+def asked(monkeypatch):
+    """The sizes of results for which somebody asks whether to store them past the caches."""
+    sizes: list[int] = []
 
     def note(nbytes: int) -> bool:
-        asked.append(nbytes)
+        sizes.append(nbytes)
         return False
 
     monkeypatch.setattr(binder, "is_streamed", note)
-    x = ndd.batch([np.zeros((200, 300, 3), np.uint8)] * 24, layout="HWC")
+    return sizes
+
+
+def zeros() -> ndd.Batch:
+    return ndd.batch([np.zeros((200, 300, 3), np.uint8)] * 24, layout="HWC")
+
+
+def test_values_between_steps_are_not_streamed(asked):
+    """They are in scratch memory, where the next step reads them while they are hot."""
     with ndd.EvalMode.deferred:
-        y = ndd.resize(x, size=[200, 300])
-        ndd.rotate(y, angle=10.0, dtype=ndd.float32, keep_size=True).evaluate()
+        y = ndd.resize(zeros(), size=[200, 310])
+        ndd.resize(y, size=[100, 150], dtype=ndd.float32).evaluate()
+    assert asked == [24 * 100 * 150 * 3 * 4]
+
+
+def test_costly_values_are_not_streamed(asked):
+    with ndd.EvalMode.deferred:
+        ndd.color_twist(zeros(), hue=20, saturation=1.5, dtype=ndd.float32).evaluate()
+        assert asked == []
+        ndd.cast(zeros(), dtype=ndd.float32).evaluate()
     assert asked == [24 * 200 * 300 * 3 * 4]
