@@ -188,13 +188,16 @@ def _moves_nothing(rank: int) -> tuple[None, Array]:
 def flip(op: str, x: Node, axes: Sequence[int], flags: Sequence[Array], batch: bool) -> Node:
     """Mirror each axis where its flag (one for all samples, or one per sample) is set."""
     count = max(x.count, *map(len, flags))
-    rows = np.broadcast_to(x.shapes.rows, (count, x.rank))
+    rows = x.shapes.rows
+    if len(rows) != count:
+        rows = np.broadcast_to(rows, (count, x.rank))
     step = np.ones((count, x.rank), np.int64)
     offset = np.zeros((count, x.rank), np.int64)
     for axis, flag in zip(axes, flags, strict=True):
-        on = np.asarray(flag) != 0
-        step[:, axis] = np.where(on, -1, 1)
-        offset[:, axis] = np.where(on, rows[:, axis] - 1, 0)
+        if np.count_nonzero(flag):  # most calls leave most axes alone
+            on = flag != 0
+            step[:, axis] -= 2 * on
+            offset[:, axis] = on * (rows[:, axis] - 1)
     shapes = x.shapes if count == x.count else Shapes(rows)
     identity = tuple(range(x.rank))
     return view(op, x, identity, shapes, x.layout, offset, step, moved=tuple(axes),

@@ -141,10 +141,13 @@ class Binder:
     def _streams(self, step: KernelStep) -> bool:
         """Whether the results of a step are stored past the caches. Those in scratch memory, which
         have no owner, are not: the next step reads them while they are hot."""
-        made = [(self.nodes[p], self.values[p]) for p, _ in step.recipe.stores]
-        kept = [node for node, value in made if value is not None and value.owner is not None]
-        nbytes = sum(node.shapes.packed(node.dtype.bytes)[1] for node in kept)
-        return len(kept) == len(made) and is_streamed(nbytes)
+        nbytes = 0
+        for p, _ in step.recipe.stores:
+            node, value = self.nodes[p], self.values[p]
+            if value is None or value.owner is None:
+                return False
+            nbytes += node.shapes.packed(node.dtype.bytes)[1]
+        return is_streamed(nbytes)
 
     def template_of(self, step: KernelStep) -> Template | None:
         """The template of a step's table, if it has one."""
