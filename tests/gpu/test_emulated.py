@@ -42,7 +42,7 @@ def run(*arguments: str, part: str = "0/1") -> None:
     assert " passed" in made.stdout and "no tests ran" not in made.stdout, made.stdout
 
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = [pytest.mark.gpu, pytest.mark.slow(seconds=90)]
 
 
 @pytest.mark.parametrize("part", ["0/2", "1/2"])
