@@ -31,7 +31,7 @@ def tabulated(spec: KernelSpec, looks_up_many: bool = False) -> KernelSpec:
     `looks_up_many`: whether the CPU looks up 64 bytes at once.
     """
     count = len(spec.static_points) * len(spec.values)
-    if not spec.loop_axes or count > MAX_TABLES:
+    if not spec.loop_axes or count > MAX_TABLES or _computes_positions(spec):
         return spec
     values: list[Expr] = []
     for point in spec.static_points:
@@ -42,6 +42,16 @@ def tabulated(spec: KernelSpec, looks_up_many: bool = False) -> KernelSpec:
     total = sum(cost(v) for v in values) // max(len(values), 1)
     least = BYTES_MIN_COST if looks_up_many and _is_run_of_bytes(spec) else TABLE_MIN_COST
     return replace(spec, is_tabulated=True) if total >= least else spec
+
+
+def _computes_positions(spec: KernelSpec) -> bool:
+    """Whether the values read at computed positions, or a core's results, at every point.
+
+    A quick answer, without looking at the points. Only a test of positions (`eq`) may remove such a
+    read from the values at one of them.
+    """
+    ops = {e.op for e in walk(spec.values)}
+    return not ops.isdisjoint(_COMPUTED) and "eq" not in ops
 
 
 def _is_of_bytes(spec: KernelSpec, values: Sequence[Expr]) -> bool:
