@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
+import nvidia.dali.experimental.dynamic as upstream
 import pytest
+from PIL import Image
+from scipy import stats
 
 import ndd
 from ndd.core.schema import OPS
@@ -55,3 +60,27 @@ def test_draws_depend_on_the_seed_alone(name, monkeypatch):
 
 def test_ops_are_found():
     assert len(RANDOM) >= 20 and {"jitter", "random_bbox_crop", "noise.shot"} <= set(RANDOM)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, dict(random_area=[0.2, 0.4], random_aspect_ratio=[0.5, 2.0]),
+     dict(random_area=[0.9, 1.0], random_aspect_ratio=[3.0, 4.0], num_attempts=2)],
+    ids=["usual", "small", "failing"],
+)  # fmt: skip
+def test_windows_of_decoded_images_have_upstreams_distribution(arguments):
+    """The colours of the picture tell where a window begins."""
+    y, x = np.mgrid[0:40, 0:60]
+    file = io.BytesIO()
+    Image.fromarray(np.uint8(np.stack([x, y, x], axis=-1))).save(file, "PNG")
+    contents = [np.frombuffer(file.getvalue(), np.uint8)] * 500
+
+    def windows(lib):
+        rng = lib.random.RNG(4)
+        batches = [lib.batch(contents) for _ in range(6)]
+        found = [lib.decoders.image_random_crop(b, rng=rng, **arguments) for b in batches]
+        pictures = [np.asarray(t) for b in found for t in b.tensors]
+        return np.array([[*p.shape[:2], *p[0, 0, :2]] for p in pictures])
+
+    for ours, theirs in zip(windows(ndd).T, windows(upstream).T, strict=True):
+        assert stats.ks_2samp(ours, theirs).pvalue > 1e-3
