@@ -36,7 +36,7 @@ from .bilinear import note
 from .byte_sums import sum_of_bytes, sum_of_squares
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
-from .flac_frames import flac_frames
+from .flac_frames import flac_frames, flac_header
 from .folded_sums import sum_folded_row
 from .fourier import sum_lanes, transform_frames
 from .integer_samples import integer_samples
@@ -73,7 +73,8 @@ _PLAIN = (
     fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, sum_folded_row, turn_line,
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
     example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
-    yuv420_rows, lose_jpeg, turn_boxes, flac_frames, integer_samples, add_to_piece, end_rows,
+    yuv420_rows, lose_jpeg, turn_boxes, flac_frames, flac_header,
+    integer_samples, add_to_piece, end_rows,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
