@@ -80,7 +80,7 @@ class TarSamples(RecordSamples):
 
     def read_many(self, indices: Sequence[int]) -> Sequence[Sample | Bad]:
         width = len(self._dtypes)
-        numbers, offsets, lengths = self.index.places(indices)
+        numbers, offsets, lengths = self.index.places(indices, width)
         contents = self.index.files.read_parts(numbers, np.maximum(offsets, 0), lengths)
         stored = contents.storage()
         if stored is not None:

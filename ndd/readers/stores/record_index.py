@@ -81,18 +81,16 @@ class RecordIndex:
         at = self._offsets[part][record], self._lengths[part][record]
         return self.file(record), int(at[0]), int(at[1])
 
-    def places(self, records: Sequence[int]) -> tuple[Array, Array, Array]:
-        """File numbers, offsets and lengths of many records: all parts of the first one, then all
-        of the second one, and so on."""
+    def places(self, records: Sequence[int], parts: int = 1) -> tuple[Array, Array, Array]:
+        """File numbers, offsets and lengths of many records: so many parts of the first one, then
+        those of the second one, and so on."""
         chosen = np.array(records, np.int64)
         files = np.searchsorted(self.starts, chosen, "right") - 1
-        if self._parts == 1:
-            return files, self._offsets[0][chosen], self._lengths[0][chosen]
         offsets, lengths = (
-            np.stack([column[chosen] for column in columns], 1).ravel()
+            np.stack([column[chosen] for column in columns[:parts]], 1).ravel()
             for columns in (self._offsets, self._lengths)
         )
-        return np.repeat(files, self._parts), offsets, lengths
+        return np.repeat(files, parts), offsets, lengths
 
     def path(self, record: int) -> str:
         """The path of a record's file."""
