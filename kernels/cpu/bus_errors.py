@@ -118,6 +118,10 @@ pass_number:
   call void %function(i32 %signal)
   br label %passed
 give_up:
+  %was_ignored = icmp eq i64 %handler, 1
+  %may_go_on = select i1 %is_from_system, i1 false, i1 %was_ignored
+  br i1 %may_go_on, label %passed, label %end_process
+end_process:
   %sigaction = inttoptr i64 {sigaction} to ptr
   %default = inttoptr i64 {default} to ptr
   %set = call i32 %sigaction(i32 %signal, ptr %default, ptr null)
