@@ -83,7 +83,8 @@ def test_a_part_that_cannot_be_read_is_an_error_of_its_own(files, tmp_path):
 @pytest.mark.parametrize("shuffle", ["no", "pass"])
 def test_batches_that_are_listed_together(last, shuffle):
     """The same samples as one batch at a time, and as a plain definition."""
-    for count, shard, size, taken in ((11, 1, 2, 0), (11, 0, 3, 2), (40, 2, 3, 12), (12, 1, 5, 0)):
+    cases = ((11, 1, 2, 0), (11, 0, 3, 2), (40, 2, 3, 12), (12, 1, 5, 0), (10, 0, 3, 0))
+    for count, shard, size, taken in cases:
         order = Order(count, shard, 3, False, shuffle, 7)
         plan = EpochPlan(order, last, Position(0, 0, 0, taken), size)
         found = plan.indices(range(plan.count))
