@@ -269,7 +269,9 @@ class ReductionLines(CpuCore):
         yield from self._rows(core, body())
         yield f"for fold in range({FOLD * c}, run_lanes * {c}, {FOLD * c}):"
         yield f"    for j in range({FOLD * c}):"
-        yield from indented([_into_lane(core, kind, "lanes", "j", f"row_{kind}(lanes, fold + j)")], 2)
+        yield from indented(
+            [_into_lane(core, kind, "lanes", "j", f"row_{kind}(lanes, fold + j)")], 2
+        )
         for channel in range(c):
             yield f"total_{channel} = {start}"
         yield f"for j in range(min(run_lanes, {FOLD})):"
@@ -277,9 +279,7 @@ class ReductionLines(CpuCore):
             lane = f"row_{kind}(lanes, j * {c} + {channel})"
             yield f"    {self._into_total(core, channel, lane)}"
 
-    def _add_run(
-        self, core: Reduction, kinds: list[DType], count: str, lane: str
-    ) -> Iterator[str]:
+    def _add_run(self, core: Reduction, kinds: list[DType], count: str, lane: str) -> Iterator[str]:
         """Combine `count` values from `first` on into the lanes from `lane` on."""
         c = core.lanes
         if core.channels and self._is_packed(core):

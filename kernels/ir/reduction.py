@@ -84,8 +84,8 @@ class Reduction(Core):
     acc: DType = dt.float64
     # The output axis of the lanes, if each lane is a result of its own; None: combine all lanes.
     lane_axis: int | None = None
-    # The squares of `value`, or what `value` is the square of, if they are summed in the same loops;
-    # their sums are numbered after those of `value`. Only CPU kernels do that, for integers.
+    # The squares of `value`, or what `value` is the square of, if the same loops sum them; their
+    # sums are numbered after those of `value`. Only CPU kernels do that, for integers.
     second: Expr | None = None
 
     @property
