@@ -72,11 +72,11 @@ class CpuCore(ABC):
         """Lines that compute the core's `value` at one position, and the name of that value."""
         core = self.spec.core
         assert core is not None
-        lines, names = self.elements([core.value], positions)
+        lines, names = self.elements((core.value,), positions)
         return lines, names[0]
 
     def elements(
-        self, values: Sequence[Expr], positions: Sequence[str]
+        self, values: tuple[Expr, ...], positions: Sequence[str]
     ) -> tuple[list[str], list[str]]:
         """The same for several values that the core combines."""
         writer = self.writer

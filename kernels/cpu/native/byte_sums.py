@@ -79,7 +79,9 @@ def _make(*powers: int) -> Any:
 
     @intrinsic
     def total(typingctx: Any, source: Any, n: Any) -> Any:
-        result = types.int64 if len(powers) == 1 else types.UniTuple(types.int64, len(powers))
+        result = (
+            types.int64 if len(powers) == 1 else types.containers.UniTuple(types.int64, len(powers))
+        )
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             source, n = args
