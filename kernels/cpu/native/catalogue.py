@@ -33,7 +33,7 @@ from . import (
     window_sums,
 )
 from .bilinear import note
-from .byte_sums import sum_of_bytes, sum_of_squares
+from .byte_sums import sum_of_bytes, sum_of_squares, sums_of_powers
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
 from .flac_frames import flac_frames, flac_header
@@ -56,6 +56,7 @@ from .yuv_rows import yuv420_rows
 __all__ = [
     "as_f32", "ask_to_write", "block_start", "external", "finish_streams", "has_next", "helper",
     "lines_ahead", "note", "stepped", "sum_of_bytes", "sum_of_squares",
+    "sums_of_powers",
 ]  # fmt: skip
 
 
