@@ -24,6 +24,7 @@ from . import (
     band_sums,
     bilinear,
     byte_tables,
+    byte_windows,
     folded_sums,
     row_moves,
     row_sums,
@@ -33,6 +34,7 @@ from . import (
     window_sums,
 )
 from .bilinear import note
+from .byte_windows import add_byte_rows, mean_row
 from .byte_sums import sum_of_bytes, sum_of_squares
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
@@ -74,6 +76,7 @@ _PLAIN = (
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
     example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
     yuv420_rows, lose_jpeg, turn_boxes, flac_frames, integer_samples, add_to_piece, end_rows,
+    add_byte_rows, mean_row,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
@@ -94,6 +97,8 @@ def helper(name: str) -> tuple[Any, Any]:
         function = row_sums.sum_rows(DType.parse(rest[1]), "ring" in rest)
     elif name.startswith("sum_taps"):
         function = window_sums.sum_taps("fma" in rest)
+    elif name.startswith("sum_to_bytes"):
+        function = byte_windows.sum_to_bytes(int(rest[2]))
     elif name.startswith("sum_lines"):
         function = window_sums.sum_lines(int(rest[1]))
     elif name.startswith("sum_folded"):

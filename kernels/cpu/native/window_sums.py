@@ -31,7 +31,7 @@ _VECTORS = 8
 HAS_AVX512 = bool(llvm.get_host_cpu_features().get("avx512f", False))
 WIDE = 2 * GROUP if HAS_AVX512 else GROUP
 WIDE_FLOATS = ir.VectorType(F32, WIDE)
-_SUMS = 16 if HAS_AVX512 else 8
+SUMS = 16 if HAS_AVX512 else 8
 
 
 def _make_add_taps(is_fused: bool) -> Any:
@@ -95,7 +95,7 @@ def sum_taps(is_fused: bool) -> Any:
     return sum_taps
 
 
-class _Lines:
+class LinesAtOnce:
     """Writes the sums of several lines; see `sum_lines`."""
 
     def __init__(self, builder: Any, count: int) -> None:
@@ -161,7 +161,7 @@ def sum_lines(lines: int) -> Any:
             rows, weights, count, by, n, outs = args
             rows, outs = (builder.inttoptr(x, I64.as_pointer()) for x in (rows, outs))
             weights = builder.inttoptr(weights, F32.as_pointer())
-            group = _Lines(builder, lines)
+            group = LinesAtOnce(builder, lines)
             targets = [group.load(outs, I64(k)) for k in range(lines)]
 
             def block(at: Any, vectors: int) -> None:
@@ -172,7 +172,7 @@ def sum_lines(lines: int) -> Any:
                         to = builder.bitcast(builder.gep(out, [place]), WIDE_FLOATS.as_pointer())
                         builder.store(value, to).align = 4
 
-            vector_blocks(builder, n, WIDE, _SUMS // lines, block)
+            vector_blocks(builder, n, WIDE, SUMS // lines, block)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), codegen
