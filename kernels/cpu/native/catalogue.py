@@ -50,6 +50,7 @@ from .running_sums import fill_steps, stepped
 from .sincs import block_start, resample_block
 from .streamed_stores import add_to_piece, end_rows, finish_streams
 from .tar_headers import tar_headers
+from .turned_blocks import turn_pixels
 from .vectors import F32, I32, ask_to_write
 from .window_rows import add_scaled, turn_line
 from .window_sums import has_next, lines_ahead
@@ -76,7 +77,7 @@ _PLAIN = (
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
     example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
     yuv420_rows, lose_jpeg, turn_boxes, flac_frames, integer_samples, add_to_piece, end_rows,
-    add_byte_rows, mean_row,
+    add_byte_rows, mean_row, turn_pixels,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
