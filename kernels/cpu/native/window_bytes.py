@@ -1,0 +1,140 @@
+"""Eight rows of bytes → weighted sums of their columns, where a vector holds all that 16 pixels read.
+
+AVX-512 VBMI picks any 64 of 64 bytes at once. So if the neighbours of 16 pixels lie within 64
+bytes, as in every image that is enlarged, one instruction picks a tap of all channels, and the band
+of band_sums.py is not needed. The products and the order of the sums are the same. Only imported to
+compile something.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from ...ir import dtypes as dt
+from . import primitives as prims
+from .block_sizes import BAND_ROWS
+from .byte_tables import HAS_VBMI
+from .vectors import F32, I32, I64, at_byte, joined, load_vector, shuffled, widened
+
+_PIXELS = 16
+_WINDOW = 64
+_BYTE = ir.IntType(8)
+_BYTES, _PLACES = ir.VectorType(_BYTE, _WINDOW), ir.VectorType(I32, _PIXELS)
+_FLOATS = ir.VectorType(F32, _PIXELS)
+_get_i32 = prims.get_i32  # type: ignore[attr-defined]
+
+
+def _everywhere(builder: Any, number: Any) -> Any:
+    one = builder.insert_element(
+        ir.Constant(_PLACES, ir.Undefined), builder.trunc(number, I32), I32(0)
+    )
+    return shuffled(builder, one, [0] * _PIXELS)
+
+
+def _picked(builder: Any, window: Any, places: Any) -> Any:
+    kind = ir.FunctionType(_BYTES, [_BYTES] * 2)
+    name = "llvm.x86.avx512.permvar.qi.512"
+    fn = cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(fn, [window, places])
+
+
+def _make_block(lanes: int) -> Any:
+    @intrinsic
+    def sum_block(
+        typingctx: Any, src: Any, stride: Any, n_in: Any, first: Any, weight: Any, n: Any,
+        count: Any, begin: Any, at: Any, lines: Any,
+    ) -> Any:  # fmt: skip
+        """Compute 16 pixels of eight lines, from 64 bytes of each row from byte `begin` on."""
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            src, stride, n_in, first, weight, n, count, begin, at, lines = args
+            lines = builder.inttoptr(lines, I64.as_pointer())
+            four = I64(4)
+            place = at_byte(builder, first, builder.mul(at, four), _PLACES)
+            firsts = load_vector(builder, place, _PLACES)
+            last = _everywhere(builder, builder.sub(n_in, I64(1)))
+            zero, base = ir.Constant(_PLACES, [0] * _PIXELS), _everywhere(builder, begin)
+            held = [
+                [cgutils.alloca_once(builder, _FLOATS) for _ in range(lanes)]
+                for _ in range(BAND_ROWS)
+            ]
+            for row in held:
+                for total in row:
+                    # Adding to -0.0 leaves every number as it is, even -0.0.
+                    builder.store(ir.Constant(_FLOATS, [-0.0] * _PIXELS), total)
+
+            def places_of(tap: Any) -> Any:
+                """Where each channel of each pixel lies in the window."""
+                x = builder.add(firsts, _everywhere(builder, tap))
+                x = builder.select(builder.icmp_signed("<", x, zero), zero, x)
+                x = builder.select(builder.icmp_signed("<", x, last), x, last)
+                x = builder.mul(x, ir.Constant(_PLACES, [lanes] * _PIXELS))
+                x = builder.sub(x, base)
+                kind = ir.VectorType(_BYTE, _PIXELS)
+                own = [
+                    builder.trunc(builder.add(x, ir.Constant(_PLACES, [c] * _PIXELS)), kind)
+                    for c in (*range(lanes), *[0] * (4 - lanes))
+                ]
+                return joined(builder, own)
+
+            with cgutils.for_range(builder, count) as loop:
+                places = places_of(loop.index)
+                place = builder.add(builder.mul(loop.index, n), at)
+                place = at_byte(builder, weight, builder.mul(place, four), _FLOATS)
+                factors = load_vector(builder, place, _FLOATS)
+                for k, row in enumerate(held):
+                    start = builder.add(builder.mul(stride, I64(k)), begin)
+                    window = load_vector(builder, at_byte(builder, src, start, _BYTES), _BYTES, 1)
+                    found = _picked(builder, window, places)
+                    for c, total in enumerate(row):
+                        own = shuffled(builder, found, [_PIXELS * c + j for j in range(_PIXELS)])
+                        product = builder.fmul(factors, widened(builder, own, dt.uint8, _PIXELS))
+                        builder.store(builder.fadd(builder.load(total), product), total)
+            for k, row in enumerate(held):
+                line = builder.load(builder.gep(lines, [I64(k)]))
+                for c, total in enumerate(row):
+                    place = builder.add(builder.mul(n, I64(c)), at)
+                    to = at_byte(builder, line, builder.mul(place, four), _FLOATS)
+                    builder.store(builder.load(total), to).align = 4
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 10), codegen
+
+    return sum_block
+
+
+def sum_windows(dtype: dt.DType, lanes: int) -> Any:
+    """A function that does what `band_sums.sum_band` does, if it can; it returns whether it did."""
+
+    def never(src, stride, n_in, first, weight, n, count, lines):  # type: ignore[no-untyped-def]
+        return False
+
+    if dtype is not dt.uint8 or not HAS_VBMI or lanes > 4:
+        return njit(inline="always")(never)
+    block = _make_block(lanes)
+    row_bytes = lanes
+
+    def windows(src, stride, n_in, first, weight, n, count, lines):  # type: ignore[no-untyped-def]
+        last = n_in * row_bytes - _WINDOW  # where the last window of a row begins
+        if n < _PIXELS or last < 0:
+            return False
+        for k in range(0, n, _PIXELS):
+            at = min(k, n - _PIXELS)
+            a, b = np.int64(_get_i32(first, at)), np.int64(_get_i32(first, at + _PIXELS - 1))
+            begin = min(max(min(a, b), 0) * row_bytes, last)
+            if min(max(a, b) + count, n_in) * row_bytes - begin > _WINDOW:
+                return False
+        for k in range(0, n, _PIXELS):
+            at = min(k, n - _PIXELS)
+            a, b = np.int64(_get_i32(first, at)), np.int64(_get_i32(first, at + _PIXELS - 1))
+            begin = min(max(min(a, b), 0) * row_bytes, last)
+            block(src, stride, n_in, first, weight, n, count, begin, at, lines)
+        return True
+
+    return njit(inline="always")(windows)
