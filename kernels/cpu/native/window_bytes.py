@@ -24,6 +24,7 @@ from .vectors import F32, I32, I64, at_byte, joined, load_vector, shuffled, wide
 
 _PIXELS = 16
 _WINDOW = 64
+_TAPS = 2  # of linear interpolation without a filter
 _BYTE = ir.IntType(8)
 _BYTES, _PLACES = ir.VectorType(_BYTE, _WINDOW), ir.VectorType(I32, _PIXELS)
 _FLOATS = ir.VectorType(F32, _PIXELS)
@@ -48,30 +49,22 @@ def _make_block(lanes: int) -> Any:
     @intrinsic
     def sum_block(
         typingctx: Any, src: Any, stride: Any, n_in: Any, first: Any, weight: Any, n: Any,
-        count: Any, begin: Any, at: Any, lines: Any,
+        begin: Any, at: Any, lines: Any,
     ) -> Any:  # fmt: skip
         """Compute 16 pixels of eight lines, from 64 bytes of each row from byte `begin` on."""
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            src, stride, n_in, first, weight, n, count, begin, at, lines = args
+            src, stride, n_in, first, weight, n, begin, at, lines = args
             lines = builder.inttoptr(lines, I64.as_pointer())
             four = I64(4)
             place = at_byte(builder, first, builder.mul(at, four), _PLACES)
             firsts = load_vector(builder, place, _PLACES)
             last = _everywhere(builder, builder.sub(n_in, I64(1)))
             zero, base = ir.Constant(_PLACES, [0] * _PIXELS), _everywhere(builder, begin)
-            held = [
-                [cgutils.alloca_once(builder, _FLOATS) for _ in range(lanes)]
-                for _ in range(BAND_ROWS)
-            ]
-            for row in held:
-                for total in row:
-                    # Adding to -0.0 leaves every number as it is, even -0.0.
-                    builder.store(ir.Constant(_FLOATS, [-0.0] * _PIXELS), total)
 
-            def places_of(tap: Any) -> Any:
+            def places_of(tap: int) -> Any:
                 """Where each channel of each pixel lies in the window."""
-                x = builder.add(firsts, _everywhere(builder, tap))
+                x = builder.add(firsts, ir.Constant(_PLACES, [tap] * _PIXELS))
                 x = builder.select(builder.icmp_signed("<", x, zero), zero, x)
                 x = builder.select(builder.icmp_signed("<", x, last), x, last)
                 x = builder.mul(x, ir.Constant(_PLACES, [lanes] * _PIXELS))
@@ -83,28 +76,29 @@ def _make_block(lanes: int) -> Any:
                 ]
                 return joined(builder, own)
 
-            with cgutils.for_range(builder, count) as loop:
-                places = places_of(loop.index)
-                place = builder.add(builder.mul(loop.index, n), at)
+            def factors_of(tap: int) -> Any:
+                place = builder.add(builder.mul(n, I64(tap)), at)
                 place = at_byte(builder, weight, builder.mul(place, four), _FLOATS)
-                factors = load_vector(builder, place, _FLOATS)
-                for k, row in enumerate(held):
-                    start = builder.add(builder.mul(stride, I64(k)), begin)
-                    window = load_vector(builder, at_byte(builder, src, start, _BYTES), _BYTES, 1)
-                    found = _picked(builder, window, places)
-                    for c, total in enumerate(row):
-                        own = shuffled(builder, found, [_PIXELS * c + j for j in range(_PIXELS)])
-                        product = builder.fmul(factors, widened(builder, own, dt.uint8, _PIXELS))
-                        builder.store(builder.fadd(builder.load(total), product), total)
-            for k, row in enumerate(held):
+                return load_vector(builder, place, _FLOATS)
+
+            taps = [(places_of(t), factors_of(t)) for t in range(_TAPS)]
+            for k in range(BAND_ROWS):
+                start = builder.add(builder.mul(stride, I64(k)), begin)
+                window = load_vector(builder, at_byte(builder, src, start, _BYTES), _BYTES, 1)
                 line = builder.load(builder.gep(lines, [I64(k)]))
-                for c, total in enumerate(row):
-                    place = builder.add(builder.mul(n, I64(c)), at)
-                    to = at_byte(builder, line, builder.mul(place, four), _FLOATS)
-                    builder.store(builder.load(total), to).align = 4
+                found = [(_picked(builder, window, places), factors) for places, factors in taps]
+                for c in range(lanes):
+                    own = [_PIXELS * c + j for j in range(_PIXELS)]
+                    products = []
+                    for values, factors in found:
+                        wide = widened(builder, shuffled(builder, values, own), dt.uint8, _PIXELS)
+                        products.append(builder.fmul(factors, wide))
+                    place = builder.mul(builder.add(builder.mul(n, I64(c)), at), four)
+                    to = at_byte(builder, line, place, _FLOATS)
+                    builder.store(builder.fadd(*products), to).align = 4
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 10), codegen
+        return types.void(*[types.int64] * 9), codegen
 
     return sum_block
 
@@ -122,7 +116,7 @@ def sum_windows(dtype: dt.DType, lanes: int) -> Any:
 
     def windows(src, stride, n_in, first, weight, n, count, lines):  # type: ignore[no-untyped-def]
         last = n_in * row_bytes - _WINDOW  # where the last window of a row begins
-        if n < _PIXELS or last < 0:
+        if n < _PIXELS or last < 0 or count != _TAPS:
             return False
         for k in range(0, n, _PIXELS):
             at = min(k, n - _PIXELS)
@@ -134,7 +128,7 @@ def sum_windows(dtype: dt.DType, lanes: int) -> Any:
             at = min(k, n - _PIXELS)
             a, b = np.int64(_get_i32(first, at)), np.int64(_get_i32(first, at + _PIXELS - 1))
             begin = min(max(min(a, b), 0) * row_bytes, last)
-            block(src, stride, n_in, first, weight, n, count, begin, at, lines)
+            block(src, stride, n_in, first, weight, n, begin, at, lines)
         return True
 
     return njit(inline="always")(windows)
