@@ -4,9 +4,9 @@ Such a kernel needs no planes: rows in the ring keep their channels side by side
 stored where the result wants them (native/byte_windows.py). A 3 × 3 filter of 375×500×3 bytes takes
 a third of the time so.
 
-NOTE [means of bytes] If all N weights are float32(1/N), and N is odd, the sums of bytes are added
-up as integers, which takes a row and a column of additions instead of N products. The rounded
-result is that of the sum tap by tap in float32. For the exact mean lies at least 1/(2N) away from
+NOTE [means of bytes] If all N weights other than 0 are float32(1/N), and N is odd, bytes are added
+up as integers: along rows that enter the ring and then down the ring, or if some weights are 0, all
+N where they are. The rounded result is that of the sum tap by tap in float32. For the exact mean lies at least 1/(2N) away from
 the nearest half, whereas the weights are off by at most 2**-24 of the mean, and each of the N
 roundings by 2**-24 of 256: together 256 (N + 1) / 2**24, which is less for N up to `MEAN_TAPS`.
 The integers divide by multiplication: with 2**b < N < 2**(b + 1), (sum + N // 2) * f >> (16 + b)
@@ -49,35 +49,39 @@ class ByteLines:
         yield f"is_straight = (win_step_1 == 1) & (columns == {n}) & (used >= {BYTE_LANES})"
 
     def prepare(self) -> Iterator[str]:
-        """Whether the window is a mean: see NOTE [means of bytes]."""
-        tap, bits = self.writer.fresh("t"), self.writer.fresh("b")
-        yield "all_taps = win_count_0_0 * win_count_0_1"
-        yield f"is_mean = (all_taps > 1) & (all_taps <= {MEAN_TAPS}) & (all_taps & 1 == 1)"
-        yield f"is_mean = is_mean & ((high - low) * {self.column} >= {BYTE_LANES})"
+        """Find out whether the sums are means, of all taps or of some.
+
+        See NOTE [means of bytes]. `mean` is the number of these taps, or 0.
+        """
+        tap = self.writer.fresh("t")
+        # The list of taps has one whose weight is 0, if there are any.
+        yield "mean = few - (zeros > 0)"
+        yield f"is_mean = (mean > 1) & (mean <= {MEAN_TAPS}) & (mean & 1 == 1)"
         yield f"is_mean = is_mean & (used >= {BYTE_LANES})"
-        yield "if is_mean:"
-        yield f"    {bits} = load_i32(weights, win_start_0_0)"
-        yield "    is_mean = load_f32(weights, win_start_0_0) == f32(1.0) / f32(all_taps)"
-        yield f"    for {tap} in range(all_taps):"
-        yield f"        is_mean &= load_i32(weights, win_start_0_0 + {tap}) == {bits}"
+        yield f"for {tap} in range(few if is_mean else 0):"
+        yield f"    weight = get_f32(factors, {tap})"
+        yield "    is_mean &= (weight == f32(0.0)) | (weight == f32(1.0) / f32(mean))"
+        yield "mean = mean if is_mean else 0"
+        yield "is_dense = mean == win_count_0_0 * win_count_0_1"
+        yield "if mean > 0 and not is_dense:"
+        yield "    few = 0"
+        yield f"    for {tap} in range(mean + 1):"
+        yield f"        if get_f32(factors, {tap}) != f32(0.0):"
+        for part in (0, 1):
+            yield f"            put_i64(chosen, 2 * few + {part}, get_i64(chosen, 2 * {tap} + {part}))"
+        yield "            few += 1"
 
     # -- once per line -------------------------------------------------------------------------
 
     def line(self) -> Iterator[str]:
-        yield "if is_mean:"
-        yield from indented(self._mean())
-        yield "else:"
-        yield from indented(self._sums())
-        own, out = "summed + ahead * size * 4", self._stored_row("0")
-        turned = f"{self.windows._n(1)}, win_step_1, win_at_1 - lowest, columns"
-        yield "if not is_straight:"
-        yield f"    {self._call('turn_row__u8')}({own}, 0, {out}, 0, 1, {self.column}, {turned})"
-
-    def _sums(self) -> Iterator[str]:
         yield f"ahead = {self.windows._number()} - made"
         yield "if (ahead < 0) | (ahead > more):"
         yield "    made, ahead = made + ahead, 0"
         yield from indented(self.windows._lines())
+        own, out = "summed + ahead * size * 4", self._stored_row("0")
+        turned = f"{self.windows._n(1)}, win_step_1, win_at_1 - lowest, columns"
+        yield "if not is_straight:"
+        yield f"    {self._call('turn_row__u8')}({own}, 0, {out}, 0, 1, {self.column}, {turned})"
 
     def target(self, place: str) -> str:
         """Where line `place` of those that are summed together goes."""
@@ -97,31 +101,45 @@ class ByteLines:
         return f"out_0 + {offset}"
 
     def keep(self, place: str, base: str) -> Iterator[str]:
-        """Widen a row with its border to float32."""
+        """Compute a row of the ring, with its border: float32, or integers if sums are means."""
         source = f"in_{self.slot} + {self.windows.source._offset(self.slot, [place, 'low'])}"
-        at = f"{base} + (low - origin) * {4 * self.column}"
-        yield f"{self._call('widen_row_u8_1')}({source}, (high - low) * {self.column}, {at}, 0)"
-        yield from self._pad(base, dt.float32)
+        count, start = f"(high - low) * {self.column}", f"(low - origin) * {self.column}"
+        yield "if mean == 0:"
+        to = f"{base} + {start} * 4"
+        yield f"    {self._call('widen_row_u8_1')}({source}, {count}, {to}, 0)"
+        yield from indented(self._pad(base, dt.float32))
+        yield "else:"
+        yield f"    whole = raw if is_dense else {base}"
+        yield f"    {self._call('copy_row')}({source}, whole + {start}, {count})"
+        yield from indented(self._pad("whole", dt.uint8))
+        yield "    if is_dense:"
+        first = f"raw + (begin - origin) * {self.column}"
+        across = f"{first}, {self.column}, win_count_0_1, used, {base}"
+        yield f"        {self._call('add_across')}({across})"
 
     def _pad(self, base: str, dtype: dt.DType) -> Iterator[str]:
         pad = self._call(f"pad_ends__{dtype}_{self.core.border}")
+        where = f"pitch, {self.column}, origin, begin, low, high, end, win_in_1"
         yield "if (begin < low) | (high < end):"
-        yield f"    {pad}({base}, 1, 0, 1, pitch, {self.column}, origin, begin, low, high, end, win_in_1)"
+        yield f"    {pad}({base}, 1, 0, 1, {where})"
 
-    def _mean(self) -> Iterator[str]:
-        tap, v, s = (self.writer.fresh(stem) for stem in "tvs")
-        yield "ahead = 0"
-        yield f"for {tap} in range(win_count_0_0):"
-        yield from indented(self.windows._place(0, f"at_0 - win_anchor_0_0 + {tap}", v, s))
-        source = f"in_{self.slot} + {self.windows.source._offset(self.slot, [s, 'low'])}"
-        yield f"    put_i64(taps, {tap}, {source})"
-        across = f"raw + (low - origin) * {2 * self.column}"
-        rows = f"taps, win_count_0_0, (high - low) * {self.column}, {across}"
-        yield f"{self._call('add_byte_rows')}({rows})"
-        yield from self._pad("raw", dt.uint16)
-        begin = f"raw + (begin - origin) * {2 * self.column}"
-        sums = f"{begin}, {self.column}, win_count_0_1, used, all_taps"
-        yield f"{self._call('mean_row')}({sums}, {self.target('0')})"
+    def means(self) -> Iterator[str]:
+        """The lines of means, once their rows are in the ring."""
+        windows, tap = self.windows, self.writer.fresh("t")
+        yield "if is_dense:"
+        yield f"    {tap} = 0"
+
+        def body(slot: str, number: str) -> Iterator[str]:
+            yield f"put_i64(taps, {tap}, ring_0 + {slot} * size * 4)"
+            yield f"{tap} += 1"
+
+        spans = {0: ("win_anchor_0_0", "win_count_0_0 + more")}
+        yield from indented(windows._over_rows(body, spans))
+        down = "taps, win_count_0_0, more, used, mean, outs"
+        yield f"    {self._call('mean_down')}({down})"
+        yield "else:"
+        mean_of = f"{self._call('mean_of')}(taps, few, used, get_i64(outs, {{}}))"
+        yield from indented(windows._sum_chosen(self.column, mean_of))
 
     def _call(self, helper: str) -> str:
         self.writer.helpers.add(helper)

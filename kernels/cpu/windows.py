@@ -396,8 +396,16 @@ class WindowLines(CpuCore):
         if not self.may_skip:
             yield from self._sum_all()
             return
-        yield "if is_sparse:"
-        yield from indented(self._sum_chosen())
+        keyword = "if"
+        if self.bytes is not None:
+            yield "if mean > 0:"
+            yield from indented(self.bytes.means())
+            keyword = "elif"
+        yield f"{keyword} is_sparse:"
+        sum_lines = (
+            f"{self._call(f'{self._sum_lines}_1')}(taps, factors, few, 0, used, outs + {{}} * 8)"
+        )
+        yield from indented(self._sum_chosen(self._column_bytes, sum_lines))
         yield "else:"
         yield from indented(self._sum_all())
 
@@ -438,20 +446,21 @@ class WindowLines(CpuCore):
         yield "            zeros += 1"
         yield "is_sparse = 2 * few <= win_count_0_0 * win_count_0_1"
 
-    def _sum_chosen(self) -> Iterator[str]:
-        """Sum the taps that count, line by line: lines share few of the rows that they read."""
+    def _sum_chosen(self, by: int, call: str) -> Iterator[str]:
+        """Sum the taps that count, line by line: lines share few of the rows that they read.
+
+        `by`: bytes between the columns of a row in the ring; `call`: what sums line {}.
+        """
         line, tap, v, s = (self.writer.fresh(stem) for stem in "ltvs")
         yield f"for {line} in range(more + 1):"
         yield f"    for {tap} in range(few):"
         place = f"at_0 - win_anchor_0_0 + {line} + get_i64(chosen, 2 * {tap})"
         yield from indented(self._place(0, place, v, s), 2)
         own = v if self.core.border == "wrap" else s
-        by = self._column_bytes
         first = f"(lowest - win_anchor_0_1 - origin) * {by}"
         row = f"ring_0 + ({own} & last_of_0) * size * 4 + {first}"
         yield f"        put_i64(taps, {tap}, {row} + get_i64(chosen, 2 * {tap} + 1) * {by})"
-        sum_lines = self._call(f"{self._sum_lines}_1")
-        yield f"    {sum_lines}(taps, factors, few, 0, used, outs + {line} * 8)"
+        yield f"    {call.format(line)}"
 
     def _window(self, p: int) -> dict[int, tuple[str, str]]:
         return {k: (f"win_anchor_{p}_{k}", f"win_count_{p}_{k}") for k in self.rows}

@@ -26,7 +26,11 @@ WINDOWS = {
     "a mean of too many": [np.full((9, 15), 1 / 135, np.float32)],
     "all the same, no mean": [np.full((3, 3), 0.2, np.float32)],
     "any": [RNG.normal(0, 0.4, (3, 3)).astype(np.float32), np.float32([[0.7]])],
-    "few": [np.eye(5, dtype=np.float32) / 5],
+    "few": [np.eye(5, dtype=np.float32) * 0.3],
+    "means of few": [
+        np.eye(5, dtype=np.float32) / 5,
+        np.float32([[0, 1, 0], [1, 1, 1], [0, 1, 0]]) / 5,
+    ],
     "not a number": [np.float32([[0.5, np.nan, 0.5]])],
 }
 Program = Any
@@ -50,7 +54,9 @@ def test_sums_are_rounded_as_those_in_float32(name: str, border: str) -> None:
             _equal(ndd.batch([image], layout="HWC"), weights, border=border)
 
 
-@pytest.mark.parametrize("weights", [MEANS[1], WINDOWS["any"][0]], ids=["mean", "any"])
+@pytest.mark.parametrize(
+    "weights", [MEANS[1], WINDOWS["any"][0], WINDOWS["means of few"][0]], ids=["mean", "any", "few"]
+)
 def test_parts_mirrored_images_and_other_anchors(weights: np.ndarray) -> None:
     x = ndd.batch([IMAGES[0], IMAGES[4][..., :3]], layout="HWC")
     _equal(x, weights, anchor=[0, 2])
@@ -75,7 +81,7 @@ def test_samples_have_windows_of_their_own() -> None:
         np.testing.assert_array_equal(got, wanted)
     assert source is not None
     text = Path(source).read_text()
-    assert "mean_row(" in text and "sum_to_bytes_1(" in text
+    assert "mean_down(" in text and "mean_of(" in text and "sum_to_bytes_1(" in text
 
 
 def test_means_of_the_largest_and_of_all_sums() -> None:

@@ -34,7 +34,7 @@ from . import (
     window_sums,
 )
 from .bilinear import note
-from .byte_windows import add_byte_rows, mean_row
+from .byte_windows import add_across, mean_down, mean_of
 from .byte_sums import sum_of_bytes, sum_of_squares
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
@@ -77,7 +77,7 @@ _PLAIN = (
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
     example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
     yuv420_rows, lose_jpeg, turn_boxes, flac_frames, integer_samples, add_to_piece, end_rows,
-    add_byte_rows, mean_row, turn_pixels,
+    add_across, mean_down, mean_of, turn_pixels,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 

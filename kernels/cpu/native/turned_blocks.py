@@ -42,9 +42,7 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 @intrinsic
-def _turn_block(
-    typingctx: Any, source: Any, source_row: Any, target: Any, target_row: Any
-) -> Any:
+def _turn_block(typingctx: Any, source: Any, source_row: Any, target: Any, target_row: Any) -> Any:
     """Transpose a block; its rows begin `source_row` and `target_row` bytes apart."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
