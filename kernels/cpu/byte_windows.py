@@ -6,12 +6,12 @@ a third of the time so.
 
 NOTE [means of bytes] If all N weights other than 0 are float32(1/N), and N is odd, bytes are added
 up as integers: along rows that enter the ring and then down the ring, or if some weights are 0, all
-N where they are. The rounded result is that of the sum tap by tap in float32. For the exact mean lies at least 1/(2N) away from
-the nearest half, whereas the weights are off by at most 2**-24 of the mean, and each of the N
-roundings by 2**-24 of 256: together 256 (N + 1) / 2**24, which is less for N up to `MEAN_TAPS`.
-The integers divide by multiplication: with 2**b < N < 2**(b + 1), (sum + N // 2) * f >> (16 + b)
-is exact for f = ceil(2**(16 + b) / N), because f is too large by less than 1, and the sum of N
-bytes is less than 2**(16 + b) / N. Sums stay below 2**16.
+N where they are. The rounded result is that of the sum tap by tap in float32. For the exact mean
+lies at least 1/(2N) away from the nearest half, whereas the weights are off by at most 2**-24 of
+the mean, and each of the N roundings by 2**-24 of 256: together 256 (N + 1) / 2**24, which is less
+for N up to `MEAN_TAPS`. The integers divide by multiplication: with 2**b < N < 2**(b + 1),
+(sum + N // 2) * f >> (16 + b) is exact for f = ceil(2**(16 + b) / N), because f is too large by
+less than 1, and the sum of N bytes is less than 2**(16 + b) / N. Sums stay below 2**16.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ByteLines:
         See NOTE [means of bytes]. `mean` is the number of these taps, or 0.
         """
         tap = self.writer.fresh("t")
-        # The list of taps has one whose weight is 0, if there are any.
+        # The list of taps has one with a weight of +0, if there are any.
         yield "mean = few - (zeros > 0)"
         yield f"is_mean = (mean > 1) & (mean <= {MEAN_TAPS}) & (mean & 1 == 1)"
         yield f"is_mean = is_mean & (used >= {BYTE_LANES})"
@@ -64,11 +64,12 @@ class ByteLines:
         yield "mean = mean if is_mean else 0"
         yield "is_dense = mean == win_count_0_0 * win_count_0_1"
         yield "if mean > 0 and not is_dense:"
-        yield "    few = 0"
-        yield f"    for {tap} in range(mean + 1):"
+        yield "    listed, few = few, 0"
+        yield f"    for {tap} in range(listed):"
         yield f"        if get_f32(factors, {tap}) != f32(0.0):"
         for part in (0, 1):
-            yield f"            put_i64(chosen, 2 * few + {part}, get_i64(chosen, 2 * {tap} + {part}))"
+            number = f"get_i64(chosen, 2 * {tap} + {part})"
+            yield f"            put_i64(chosen, 2 * few + {part}, {number})"
         yield "            few += 1"
 
     # -- once per line -------------------------------------------------------------------------

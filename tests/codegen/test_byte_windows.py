@@ -30,6 +30,7 @@ WINDOWS = {
     "means of few": [
         np.eye(5, dtype=np.float32) / 5,
         np.float32([[0, 1, 0], [1, 1, 1], [0, 1, 0]]) / 5,
+        np.float32([[1, -0.0, 1], [-0.0, -0.0, 1]]) / 3,
     ],
     "not a number": [np.float32([[0.5, np.nan, 0.5]])],
 }

@@ -34,8 +34,8 @@ from . import (
     window_sums,
 )
 from .bilinear import note
-from .byte_windows import add_across, mean_down, mean_of
 from .byte_sums import sum_of_bytes, sum_of_squares
+from .byte_windows import add_across, mean_down, mean_of
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
 from .flac_frames import flac_frames
