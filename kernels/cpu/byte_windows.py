@@ -1,7 +1,7 @@
 """Lines of a kernel that does nothing but sum windows of bytes and round the sums to bytes.
 
 Such a kernel needs no planes: rows in the ring keep their channels side by side, and the sums are
-stored where the result wants them (native/byte_windows.py). A 3 × 3 filter of 375×500×3 bytes takes
+stored where the result wants them (native/rounded_sums.py). A 3 × 3 filter of 375×500×3 bytes takes
 a third of the time so.
 
 NOTE [means of bytes] If all N weights other than 0 are float32(1/N), and N is odd, bytes are added

@@ -24,8 +24,8 @@ from . import (
     band_sums,
     bilinear,
     byte_tables,
-    byte_windows,
     folded_sums,
+    rounded_sums,
     row_moves,
     row_sums,
     whole_windows,
@@ -35,7 +35,6 @@ from . import (
 )
 from .bilinear import note
 from .byte_sums import sum_of_bytes, sum_of_squares
-from .byte_windows import add_across, mean_down, mean_of
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
 from .flac_frames import flac_frames
@@ -44,6 +43,7 @@ from .fourier import sum_lanes, transform_frames
 from .integer_samples import integer_samples
 from .jpeg_headers import jpeg_frames
 from .rectangles import make_copy_rectangles
+from .rounded_sums import add_across, mean_down, mean_of
 from .row_moves import copy_row, weave_row
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
@@ -99,7 +99,7 @@ def helper(name: str) -> tuple[Any, Any]:
     elif name.startswith("sum_taps"):
         function = window_sums.sum_taps("fma" in rest)
     elif name.startswith("sum_to_bytes"):
-        function = byte_windows.sum_to_bytes(int(rest[2]))
+        function = rounded_sums.sum_to_bytes(int(rest[2]))
     elif name.startswith("sum_lines"):
         function = window_sums.sum_lines(int(rest[1]))
     elif name.startswith("sum_folded"):
