@@ -75,7 +75,7 @@ class ByteLines:
     # -- once per line -------------------------------------------------------------------------
 
     def line(self) -> Iterator[str]:
-        yield f"ahead = {self.windows._number()} - made"
+        yield f"ahead = {self.windows._line_number()} - made"
         yield "if (ahead < 0) | (ahead > more):"
         yield "    made, ahead = made + ahead, 0"
         yield from indented(self.windows._lines())

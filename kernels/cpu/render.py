@@ -287,7 +287,7 @@ class Writer(Lines):
             yield from self._innermost(axes[depth], stores, order, windows, done)
             return
         if self.only_moves and depth == len(axes) - 2:
-            call = turn_call(self, *axes[depth:], stores)
+            call = turn_call(self, axes[depth], axes[depth + 1], stores)
             if call is not None:
                 yield from call
                 return

@@ -229,13 +229,13 @@ class WindowLines(CpuCore):
         if self.bytes is not None:
             yield from self.bytes.line()
             return
-        yield f"ahead = {self._number()} - made"
+        yield f"ahead = {self._line_number()} - made"
         yield "if (ahead < 0) | (ahead > more):"
         yield "    made, ahead = made + ahead, 0"
         yield from indented(self._lines())
         yield from self._turned()
 
-    def _number(self) -> str:
+    def _line_number(self) -> str:
         """The number of the current line."""
         number = self.outer_number()
         for k in self.rows:

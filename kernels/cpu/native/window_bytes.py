@@ -104,6 +104,12 @@ def _make_block(lanes: int) -> Any:
     return sum_block
 
 
+def _ends(first, at):  # type: ignore[no-untyped-def]
+    """The least and the greatest first tap of 16 pixels, whose positions ascend or descend."""
+    a, b = np.int64(_get_i32(first, at)), np.int64(_get_i32(first, at + _PIXELS - 1))
+    return min(a, b), max(a, b)
+
+
 def sum_windows(dtype: dt.DType, lanes: int) -> Any:
     """A function that does what `band_sums.sum_band` does, if it can; it returns whether it did."""
 
@@ -113,22 +119,22 @@ def sum_windows(dtype: dt.DType, lanes: int) -> Any:
     if dtype is not dt.uint8 or not HAS_VBMI or lanes > 4:
         return njit(inline="always")(never)
     block = _make_block(lanes)
-    row_bytes = lanes
+    ends = njit(inline="always")(_ends)
 
     def windows(src, stride, n_in, first, weight, n, count, lines):  # type: ignore[no-untyped-def]
-        last = n_in * row_bytes - _WINDOW  # where the last window of a row begins
+        last = n_in * lanes - _WINDOW  # where the last window of a row begins
         if n < _PIXELS or last < 0 or count != _TAPS:
             return False
         for k in range(0, n, _PIXELS):
             at = min(k, n - _PIXELS)
-            a, b = np.int64(_get_i32(first, at)), np.int64(_get_i32(first, at + _PIXELS - 1))
-            begin = min(max(min(a, b), 0) * row_bytes, last)
-            if min(max(a, b) + count, n_in) * row_bytes - begin > _WINDOW:
+            low, high = ends(first, at)
+            begin = min(max(low, 0) * lanes, last)
+            if min(high + count, n_in) * lanes - begin > _WINDOW:
                 return False
         for k in range(0, n, _PIXELS):
             at = min(k, n - _PIXELS)
-            a, b = np.int64(_get_i32(first, at)), np.int64(_get_i32(first, at + _PIXELS - 1))
-            begin = min(max(min(a, b), 0) * row_bytes, last)
+            low, _ = ends(first, at)
+            begin = min(max(low, 0) * lanes, last)
             block(src, stride, n_in, first, weight, n, begin, at, lines)
         return True
 
