@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .render import Stores, Writer
 
 GATHERED_SIZES = (1, 2, 3, 4)  # bytes of a pixel: see native/row_moves.py
-_MARGIN = 4  # bytes before a pixel that may be read
 _SCOPE = "store_i64_6"  # an alias scope that four channels leave unused
 
 
@@ -51,7 +50,7 @@ def gather_call(
     lines.append(f"{picked} = stack_512()")
     beyond = writer.fresh("beyond")
     if first.test is not None:
-        lines.append(f"{beyond} = stack_256() + {_MARGIN}")
+        lines.append(f"{beyond} = stack_256()")
         for c, pixel in enumerate(found):
             assert pixel.fill is not None
             lines.append(f"put_{dtype}({beyond}, {c}, {writer.ref(pixel.fill)})")
@@ -68,17 +67,7 @@ def gather_call(
     at = writer.offset("out", k, writer.spec.stores[k], (*point.items(), (axis, "tile")))
     name = f"gather_row_{size}"
     writer.helpers.add(name)
-    target = f"out_{k} + ({at}) * {dtype.bytes}, tile_end - tile"
-    more = f", {_lowest(writer, first.slot)}" if size == 3 else ""
-    return [*lines, f"{name}({picked}, {target}{more})"]
-
-
-def _lowest(writer: Writer, slot: int) -> str:
-    """Source of the lowest address of an operand's elements; of 0 if strides are negative."""
-    strides = enumerate(writer.spec.loads[slot].strides)
-    names = [f"in_stride_{slot}_{a}" for a, stride in strides if stride is None]
-    tests = " & ".join(f"({name} >= 0)" for name in names)
-    return f"in_{slot} if {tests} else 0" if tests else f"in_{slot}"
+    return [*lines, f"{name}({picked}, out_{k} + ({at}) * {dtype.bytes}, tile_end - tile)"]
 
 
 def _pixel(writer: Writer, k: int, value: Expr) -> _Pixel | None:

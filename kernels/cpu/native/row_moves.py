@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.binding as llvm
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from . import primitives as prims
-from .vectors import I64, ask_for, at_byte, load_vector, vector_blocks
+from .vectors import I64, at_byte, load_vector, vector_blocks
 
 HAS_SHUFFLES = bool(llvm.get_host_cpu_features().get("ssse3", False))
 SIZES = (1, 3, 4)  # bytes of a pixel that `move_row` knows
@@ -24,6 +23,7 @@ _LANES = 16
 _BYTE = ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, _LANES)
 _LINE = 64
+_MOST = 1 << 20  # bytes that are copied in vectors; `memcpy` stores more than that past the caches
 _LINES = ir.VectorType(_BYTE, _LINE)
 _get_u8, _put_u8 = prims.get_u8, prims.put_u8  # type: ignore[attr-defined]
 _get_u16, _put_u16 = prims.get_u16, prims.put_u16  # type: ignore[attr-defined]
@@ -32,31 +32,20 @@ _get_i64 = prims.get_i64  # type: ignore[attr-defined]
 _FIVE = [3 * (k // 3) for k in range(15)]  # where the pixel of each of 15 bytes begins
 
 
-_FAR = 1 << 24
-
-
-@intrinsic
-def _ask(typingctx: Any, address: Any) -> Any:
-    """Prefetch the memory at an address."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        ask_for(builder, args[0])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), codegen
-
-
 @intrinsic
 def copy_bytes(typingctx: Any, source: Any, target: Any, nbytes: Any) -> Any:
-    """memcpy."""
+    """Copy bytes. Rows are copied faster in vectors than by `memcpy`: 375 rows of 1500 bytes in 13
+    instead of 17 µs, within images that come from the last cache (Zen 5)."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         source, target = (builder.inttoptr(a, _BYTE.as_pointer()) for a in args[:2])
-        is_short = builder.icmp_signed("<", args[2], I64(_LINE))
-        with builder.if_else(is_short) as (if_short, if_long):
-            with if_short:
+        # As an unsigned number, what is shorter than a line is large here.
+        rest = builder.sub(args[2], I64(_LINE))
+        is_row = builder.icmp_unsigned("<", rest, I64(_MOST))
+        with builder.if_else(is_row, likely=True) as (if_row, if_other):
+            with if_other:
                 cgutils.raw_memcpy(builder, target, source, args[2], 1)
-            with if_long:
+            with if_row:
 
                 def block(at: Any, vectors: int) -> None:
                     places = [builder.add(at, I64(_LINE * v)) for v in range(vectors)]
@@ -146,12 +135,7 @@ def move_row(size: int) -> Any:
 
 
 def gather_row(size: int) -> Any:
-    """A function that puts the pixels of `size` bytes at listed addresses side by side.
-
-    For pixels of three bytes it also takes the lowest address at which one may lie, or 0: every
-    other one has a byte of the image before it, so that four bytes can be moved at a time
-    (a rotation of 375×500 pixels: 0.25 instead of 0.29 ms).
-    """
+    """A function that puts the pixels of `size` bytes at listed addresses side by side."""
 
     def bytes_(places, target, pixels):  # type: ignore[no-untyped-def]
         for k in range(pixels):
@@ -161,22 +145,8 @@ def gather_row(size: int) -> Any:
         for k in range(pixels):
             _put_u16(target, k, _get_u16(_get_i64(places, k), 0))
 
-    def threes(places, target, pixels, lowest):  # type: ignore[no-untyped-def]
-        done = 0
-        if pixels > 1:
-            ahead = _get_i64(places, pixels - 1) - _get_i64(places, 0)
-            if abs(ahead) < _FAR:
-                for k in range((target >> 2) & 7, pixels, 8):
-                    _ask(_get_i64(places, k) + ahead)
-        if lowest != 0:
-            done = max(pixels - 1, 0)
-            for k in range(done):
-                source = _get_i64(places, k)
-                before = np.int64(source != lowest)
-                # The next pixel replaces the fourth byte in the target.
-                word = _get_u32(source - before, 0) >> np.uint32(8 * before)
-                _put_u32(target + 3 * k, 0, word)
-        for k in range(done, pixels):
+    def threes(places, target, pixels):  # type: ignore[no-untyped-def]
+        for k in range(pixels):
             source = _get_i64(places, k)
             _put_u16(target + 3 * k, 0, _get_u16(source, 0))
             _put_u8(target + 3 * k, 2, _get_u8(source, 2))
