@@ -33,16 +33,6 @@ def test_rows_of_pixels_are_moved_and_nothing_else(size: int) -> None:
             assert (target[:3] == GUARD).all() and (target[-4:] == GUARD).all(), (pixels, step)
 
 
-def test_bytes_are_copied_and_nothing_else() -> None:
-    copy = njit(types.void(*[types.int64] * 3))(row_moves.copy_row)
-    for n in (0, 1, 63, 64, 65, 255, 256, 300, 1500, (1 << 20) + 63, (1 << 20) + 64):
-        source = np.random.default_rng(n).integers(0, 256, n, dtype=np.uint8)
-        target = np.full(n + 7, GUARD, np.uint8)
-        copy(source.ctypes.data, target.ctypes.data + 3, n)
-        assert (target[3:-4] == source).all(), n
-        assert (target[:3] == GUARD).all() and (target[-4:] == GUARD).all(), n
-
-
 @pytest.mark.parametrize("size", GATHERED_SIZES)
 def test_pixels_at_listed_addresses_are_gathered_and_nothing_else(size: int) -> None:
     gather = njit(types.void(*[types.int64] * 3))(row_moves.gather_row(size))
