@@ -2,7 +2,7 @@
 
 Such a kernel needs no planes: rows in the ring keep their channels side by side, and the sums are
 stored where the result wants them (native/rounded_sums.py). A 3 × 3 filter of 375×500×3 bytes takes
-a third of the time so.
+149 µs so, else 223; a mean of 5 × 5 68 µs, else 261 (Zen 5, one thread).
 
 NOTE [means of bytes] If all N weights other than 0 are float32(1/N), and N is odd, bytes are added
 up as integers: along rows that enter the ring and then down the ring, or if some weights are 0, all

@@ -3,8 +3,8 @@
 AVX-512 VBMI picks any 64 of 64 bytes at once. So if the two neighbours of 16 pixels lie within 64
 bytes, as in every image that is enlarged linearly, one instruction picks a tap of all channels, and
 the band of band_sums.py is not needed. The products and the order of the sums are the same.
-Resizing 375×500 to 512×512 pixels takes 0.26 instead of 0.31 ms. Only imported to compile
-something.
+Resizing 375×500 to 512×512 pixels takes 175 µs so, else 223 (Zen 5, one thread). Only imported to
+compile something.
 """
 
 from __future__ import annotations
