@@ -13,9 +13,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from .block_sizes import BYTE_LANES
-from .vectors import F32, I32, I64, at_byte, load_vector, shuffled, vector_blocks
+from .vectors import I32, I64, at_byte, load_vector, shuffled, vector_blocks
 from .window_ranks import row_address
-from .window_sums import SUMS, WIDE, WIDE_FLOATS, LinesAtOnce
+from .window_sums import WIDE, WIDE_FLOATS, make_add_lines
 
 _BYTE, _WORD = ir.IntType(8), ir.IntType(16)
 _WIDE_INTS, _WIDE_BYTES = ir.VectorType(I32, WIDE), ir.VectorType(_BYTE, WIDE)
@@ -35,32 +35,14 @@ def _rounded(builder: Any, value: Any) -> Any:
     return builder.trunc(number, _WIDE_BYTES)
 
 
+def _store(builder: Any, value: Any, to: Any, place: Any) -> None:
+    at = at_byte(builder, to, place, _WIDE_BYTES)
+    builder.store(_rounded(builder, value), at).align = 1
+
+
 def sum_to_bytes(lines: int) -> Any:
     """The sums of `window_sums.sum_lines`, rounded to bytes; n must be at least `WIDE`."""
-
-    @intrinsic
-    def add_lines(
-        typingctx: Any, rows: Any, weights: Any, count: Any, by: Any, n: Any, outs: Any
-    ) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            rows, weights, count, by, n, outs = args
-            rows, outs = (builder.inttoptr(x, I64.as_pointer()) for x in (rows, outs))
-            weights = builder.inttoptr(weights, F32.as_pointer())
-            group = LinesAtOnce(builder, lines)
-            targets = [builder.load(builder.gep(outs, [I64(k)])) for k in range(lines)]
-
-            def block(at: Any, vectors: int) -> None:
-                places = [builder.add(at, I64(v * WIDE)) for v in range(vectors)]
-                sums = group.sums(rows, weights, count, by, places)
-                for out, line in zip(targets, sums, strict=True):
-                    for place, value in zip(places, line, strict=True):
-                        to = at_byte(builder, out, place, _WIDE_BYTES)
-                        builder.store(_rounded(builder, value), to).align = 1
-
-            vector_blocks(builder, n, WIDE, SUMS // lines, block)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 6), codegen
+    add_lines = make_add_lines(lines, _store)
 
     def sum_to_bytes(rows, weights, count, by, n, outs):  # type: ignore[no-untyped-def]
         add_lines(rows, weights, count, by, n, outs)

@@ -1,9 +1,8 @@
 """Images of three bytes per pixel, turned on their side: blocks of pixels that stay in registers.
 
 Copied pixel by pixel, such an image takes a load and a store for each. A block of rows is spread to
-four bytes per pixel instead, transposed in rounds of pairs, and packed again: 375×500 pixels
-take 31 µs so, else 45 (Zen 5, one thread). This module is
-imported only when a kernel is compiled.
+four bytes per pixel instead, transposed in rounds of pairs, and packed again: 375×500 pixels take
+31 µs so, else 45 (Zen 5, one thread). This module is imported only when a kernel is compiled.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from . import primitives as prims
-from .vectors import I32, I64, at_byte, chosen, load_vector, shuffled
+from .vectors import I32, I64, at_byte, load_vector, shuffled, transposed
 
 _FEATURES = llvm.get_host_cpu_features()
 # Rows and columns of a block; with 16, a CPU must shuffle the bytes of 64 at once.
@@ -26,20 +25,6 @@ _BYTE = ir.IntType(8)
 _PACKED, _SPREAD = ir.VectorType(_BYTE, _PIXEL * SIDE), ir.VectorType(_BYTE, 4 * SIDE)
 _PIXELS = ir.VectorType(I32, SIDE)
 _get_u8, _put_u8 = prims.get_u8, prims.put_u8  # type: ignore[attr-defined]
-
-
-def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    width = 1
-    while width < SIDE:
-        low = [k // width % 2 * SIDE + k - k // width % 2 * width for k in range(SIDE)]
-        high = [k + width for k in low]
-        turned = list(rows)
-        for k in range(SIDE):
-            if k // width % 2 == 0:
-                pair = rows[k], rows[k + width]
-                turned[k], turned[k + width] = (chosen(builder, *pair, w) for w in (low, high))
-        rows, width = turned, 2 * width
-    return rows
 
 
 @intrinsic
@@ -55,7 +40,7 @@ def _turn_block(typingctx: Any, source: Any, source_row: Any, target: Any, targe
             place = at_byte(builder, source, builder.mul(source_row, I64(k)), _PACKED)
             value = shuffled(builder, load_vector(builder, place, _PACKED, 1), spread)
             rows.append(builder.bitcast(value, _PIXELS))
-        for k, row in enumerate(_transposed(builder, rows)):
+        for k, row in enumerate(transposed(builder, rows)):
             value = shuffled(builder, builder.bitcast(row, _SPREAD), packed)
             place = at_byte(builder, target, builder.mul(target_row, I64(k)), _PACKED)
             builder.store(value, place).align = 1
