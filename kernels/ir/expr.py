@@ -8,7 +8,7 @@ contraction), so both back-ends give the same bits.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -523,7 +523,7 @@ def _round(x: Expr, rounding: str) -> Expr:
     raise ValueError(f"unknown rounding {rounding!r}")
 
 
-def walk(roots: Iterator[Expr] | list[Expr] | tuple[Expr, ...]) -> list[Expr]:
+def walk(roots: Iterable[Expr]) -> list[Expr]:
     """All expressions below `roots`, arguments before their users, each once."""
     order: dict[Expr, None] = {}
     stack = [*roots]
