@@ -75,7 +75,8 @@ class View(Kind):
 
     def move(self, node: Node, dimension: int) -> tuple[Array | None, Array]:
         steps, offsets = node.params
-        return None if steps is None else steps[:, dimension], offsets[:, dimension]
+        moves = steps is not None and not self.unit[dimension]
+        return steps[:, dimension] if moves else None, offsets[:, dimension]
 
     def compute(self, node: Node, inputs: list[Node], gpu: object) -> Storage:
         return renamed(inputs[0])
@@ -97,9 +98,10 @@ class View(Kind):
         """Assert that dimensions that the kernel does not check stay inside of the input."""
         some = node.shapes.volumes > 0
         for d, a in enumerate(self.axes):
-            step, offset = self.move(node, d)
+            steps, offsets = node.params
+            offset = offsets[:, d]
             last = 0 if a is None else np.where(some, node.shapes.rows[:, a] - 1, 0)
-            step = np.ones(1, np.int64) if step is None else step
+            step = np.ones(1, np.int64) if steps is None else steps[:, d]
             assert not self.unit[d] or (step == 1).all(), f"{node}: dimension {d} has steps"
             assert not self.still[d] or not offset.any(), f"{node}: dimension {d} moves"
             if d not in self.checked:

@@ -48,6 +48,13 @@ class Program:
         self.lent: tuple[int, ...] = ()
         self.key: tuple[Any, ...] = ()
 
+    def of(self, nodes: list[Node]) -> Program:
+        """The same program for other nodes, without promises."""
+        made = Program()
+        made.nodes, made.inputs = nodes, self.inputs
+        made.outputs, made.key = self.outputs, self.key
+        return made
+
     def report(self, plan: Any, regions: Mapping[int, Any]) -> Report:
         """The facts that explain() needs, without keeping the nodes alive."""
         made = {p: region.shapes(self.nodes[p]) for p, region in regions.items()}
