@@ -133,9 +133,16 @@ def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | N
         if node is not None and node.op != "const":
             computed.append(node)
     for k, p in op.geometry_slots:
-        arguments[p.name], node = geometry_argument(p, others[k])
+        value = others[k]
+        is_default = value is p.default
+        if is_default and (value is None or k in op.default_args):
+            arguments[p.name] = op.default_args.get(k)
+            continue
+        arguments[p.name], node = geometry_argument(p, value)
         if node is not None:
             computed.append(node)
+        elif is_default:
+            op.default_args[k] = arguments[p.name]
     count = _count_of(op, nodes, computed, others)
     if ordinal is not None and not op.mixed:
         nodes = [on_gpu(n, ordinal) for n in nodes]
