@@ -55,7 +55,7 @@ class Shapes:
         follows from them is worked out once: most programs make the same sizes again and again."""
         if rows.nbytes > KNOWN_BYTES:
             return Shapes(np.ascontiguousarray(rows))
-        key = rows.shape[1], rows.tobytes()
+        key = rows.shape, rows.tobytes()
         found = _known.get(key)
         if found is None:
             own = rows.copy(order="C")  # the caller may go on writing to his
@@ -180,7 +180,7 @@ class Shapes:
 
 # Rows of up to this many bytes are compared with known ones: 64 samples of four axes.
 KNOWN_BYTES = 1 << 11
-_known: Memo[tuple[int, bytes], Shapes] = Memo("shapes of small batches", 512)
+_known: Memo[tuple[tuple[int, ...], bytes], Shapes] = Memo("shapes of small batches", 512)
 
 
 def _checked_volumes(rows: Array, uniform: bool) -> tuple[Array, int]:

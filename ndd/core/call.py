@@ -34,7 +34,7 @@ def call(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
         result = _build_any(op, inputs, choices)
         if op.kind != "pointwise":  # a pointwise node has its inputs, and inherits their doubts
             for value in (*inputs, *choices):
-                if isinstance(value, Handle) and value._node.doubts:
+                if value is not None and isinstance(value, Handle) and value._node.doubts:
                     result = _with_doubts(result, value._node)
         nodes = (result,) if isinstance(result, Node) else tuple(result)
         finish_call(nodes, user_site())
@@ -88,6 +88,8 @@ def _build_any(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
         first = made if isinstance(made, Node) else made[0]
         # A batch from a pointwise op has the size of its inputs; bodies of graph ops may not.
         is_settled = first.count == 0 or (first.batch and op.kind == "pointwise")
+        if inputs and isinstance(inputs[0], Batch) and inputs[0]._node.count:
+            is_settled = True  # found at once for most calls
         if is_settled or not is_empty((*inputs, *choices), choices[-2]):
             return made
     nodes = without_samples(op, inputs, choices, lambda i, c: _build(op, i, c))

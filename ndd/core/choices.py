@@ -23,8 +23,8 @@ def choices_of(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
         return {}
     given = tuple([None if (v := others[k]) is p.default else v for k, p in op.static_slots])
     key: Any = given
-    if given.count(None) < len(given):  # some are not left at their defaults
-        types = tuple(map(type, given))
+    types = tuple(map(type, given))
+    if types.count(type(None)) < len(types):  # some are not left at their defaults
         # With the types, because True == 1.
         key = (given, types) if PLAIN.issuperset(types) else _key_of_lists(given, types)
     known = None if key is None else op.known_choices.get(key)

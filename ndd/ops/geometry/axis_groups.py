@@ -13,7 +13,7 @@ from ...fusion.graph.shapes import Array
 Uneven = Array | list[Array]
 
 
-class Group(NamedTuple):
+class AlikeSamples(NamedTuple):
     """Samples that have equally many axes."""
 
     samples: Array | None  # their numbers; None for all
@@ -41,7 +41,7 @@ class Group(NamedTuple):
 
 def groups(
     count: int, axes: Uneven, values: dict[str, Uneven | None]
-) -> Iterator[tuple[Group, list[Array | None]]]:
+) -> Iterator[tuple[AlikeSamples, list[Array | None]]]:
     """Samples that have equally many axes and values, and the values of each group.
 
     `values`: one for all axes or one per axis, by the argument's name; an empty one is missing.
@@ -49,7 +49,7 @@ def groups(
     parts = [axes, *values.values()]
     if not any(isinstance(v, list) for v in parts):
         assert isinstance(axes, np.ndarray)
-        yield Group(None, axes), _present(parts[1:])
+        yield AlikeSamples(None, axes), _present(parts[1:])
         return
     keys = [tuple(_length(v, s) for v in parts) for s in range(count)]
     for s, (wanted, *lengths) in enumerate(keys):
@@ -60,7 +60,7 @@ def groups(
         samples = np.array([s for s in range(count) if keys[s] == key])
         own, *rest = (None if v is None else _chosen(v, samples) for v in parts)
         assert own is not None
-        yield Group(samples, own), _present(rest)
+        yield AlikeSamples(samples, own), _present(rest)
 
 
 def _present(values: Sequence[Any]) -> list[Array | None]:

@@ -147,7 +147,7 @@ def _union(axes) -> list[int]:
 
 def _check_order(first, last, group) -> None:
     if bool((last < first).any()):
-        first, last = np.broadcast_arrays(first, last)
+        first, last = np.broadcast_arrays(first.astype(np.float64), last.astype(np.float64))
         k = int(np.flatnonzero((last < first).any(axis=1))[0])
         raise ValueError(
             f"the end of the window lies before its start in sample {group.number(k)}: start "
