@@ -270,11 +270,13 @@ def _numbers(name: str, absolute, relative, extents: Array, counts: Array, round
                 f"`{shown}` must have a row of 2 numbers for each of the {count} regions "
                 f"of sample {s}, got shape {rows.shape}"
             )
+    result = np.zeros(extents.shape, np.int64)
+    if not every:
+        return result
     numbers = check_numbers(shown, np.concatenate(every))
     used = np.arange(extents.shape[1]) < counts[:, None]
     if relative is not None:
         numbers = check_numbers(shown, rounding(numbers * extents[used].astype(np.float32)))
-    result = np.zeros(extents.shape, np.int64)
     result[used] = numbers
     return result
 
