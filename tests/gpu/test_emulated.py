@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 # (test_writes; tests/emulator/test_runtime.py writes through the driver), PyTorch with CUDA, and the oracle,
 # which does not import beside another driver.
 SHARED_WITH_SIMULATION = [
-    "tests/modes", "tests/core/test_empty_batches.py", "tests/core/test_mistakes.py", "tests/runtime/test_control.py",
+    "tests/modes", "tests/core/test_empty_batches.py", "tests/core/test_mistakes.py", "tests/runtime/control",
     "tests/graph/test_repeats.py", "tests/graph/test_inner_cores.py", "tests/kernels/test_memo.py",
     "-m", "gpu", "--ignore=tests/modes/test_writes.py", "--deselect=tests/core/test_empty_batches.py::test_conversions",
 ]  # fmt: skip
