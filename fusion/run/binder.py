@@ -246,8 +246,8 @@ class Binder:
                 self.strides[operand.slot, axis] = stride
         if operand.reach is not None:
             every = range(node.rank)
-            by = [shapes.stride(d) if given is None else given[:, d] for d in every]
-            rows[:, operand.reach] = sum(abs(by[d]) * shapes.along(d) for d in every)
+            by: list[Any] = [shapes.stride(d) if given is None else given[:, d] for d in every]
+            rows[:, operand.reach] = sum([abs(by[d]) * shapes.along(d) for d in every])
         addresses = storage.addresses
         if operand.first is not None:
             rows[:, operand.first] = first

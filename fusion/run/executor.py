@@ -238,7 +238,7 @@ class Executor:
         if step is not None:
             values = [n.result.storage for n in nodes]
             if run_flat(step, node, values, self._tables):
-                result.deliver(values[step.root])  # type: ignore[arg-type]
+                result.deliver(values[step.root])
         if result.storage is None:
             Run(plan, program.of(nodes), self._pool, self._gpu, self._tables).execute()
         if report.nodes[program.outputs[0]][3] is not node.shapes:
