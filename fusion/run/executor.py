@@ -233,16 +233,15 @@ class Executor:
         program, order, report = known
         plan, result = report.plan, node.result
         sources = node.definition.inputs
-        nodes = [node if k < 0 else sources[k] for k in order]
         step = plan.segments[0].flat
-        if step is not None:
-            values = [n.result.storage for n in nodes]
-            if run_flat(step, node, values, self._tables):
-                result.deliver(values[step.root])
-        if result.storage is None:
+        values = [None if k < 0 else sources[k].result.storage for k in order]
+        if step is not None and run_flat(step, node, values, self._tables):
+            result.deliver(values[step.root])  # type: ignore[arg-type]
+        else:
+            nodes = [node if k < 0 else sources[k] for k in order]
             Run(plan, program.of(nodes), self._pool, self._gpu, self._tables).execute()
         if report.nodes[program.outputs[0]][3] is not node.shapes:
-            report = report.of(nodes)
+            report = report.of([node if k < 0 else sources[k] for k in order])
         result.report = report
         return True
 

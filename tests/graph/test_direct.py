@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ndd
+from ndd.fusion.graph.shapes import Shapes
 from ndd.fusion.run import direct, pipeline
 from ndd.kernels.common import memo
 from tests.helpers import arrays, assert_same
@@ -99,3 +100,14 @@ def test_repeated_single_calls_are_not_collected(monkeypatch: pytest.MonkeyPatch
                 np.testing.assert_array_equal(a, b[::-1, :: -1 if seed % 2 else 1])
             counts.append(len(collected))
     assert counts == [counts[0]] * 3
+
+
+def test_equal_shapes_are_one_object() -> None:
+    rows = np.array([[3, 4], [5, 6]])
+    known = Shapes.known(rows)
+    assert Shapes.known(rows.copy()) is known
+    rows[:] = 7  # the array of the caller stays his
+    assert known.tuples == [(3, 4), (5, 6)] and Shapes.known(rows) is not known
+    flat = Shapes.known(np.array([[3], [4], [5], [6]]))
+    assert flat.rank == 1 and flat.count == 4
+    assert [Shapes.known(np.zeros((n, 0), np.int64)).count for n in (1, 2, 3)] == [1, 2, 3]
