@@ -236,7 +236,7 @@ class Executor:
         step = plan.segments[0].flat
         values = [None if k < 0 else sources[k].result.storage for k in order]
         if step is not None and run_flat(step, node, values, self._tables):
-            result.deliver(values[step.root])  # type: ignore[arg-type]
+            result.deliver(values[step.root])
         else:
             nodes = [node if k < 0 else sources[k] for k in order]
             Run(plan, program.of(nodes), self._pool, self._gpu, self._tables).execute()
