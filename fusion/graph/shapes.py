@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...kernels.common.memo import Memo
+
 Array = np.ndarray[Any, Any]
 # One number for all samples, or one per sample. Python's integers are much faster than short
 # arrays, and most batches are uniform in most axes.
@@ -45,7 +47,21 @@ class Shapes:
 
     @staticmethod
     def of(shapes: Sequence[Sequence[int]], rank: int) -> Shapes:
-        return Shapes(np.array(shapes, np.int64).reshape(len(shapes), rank))
+        return Shapes.known(np.array(shapes, np.int64).reshape(len(shapes), rank))
+
+    @staticmethod
+    def known(rows: Array) -> Shapes:
+        """The shapes with these rows. Those of small batches are one object for equal rows, so what
+        follows from them is worked out once: most programs make the same sizes again and again."""
+        if rows.nbytes > KNOWN_BYTES:
+            return Shapes(np.ascontiguousarray(rows))
+        key = rows.shape, rows.tobytes()
+        found = _known.get(key)
+        if found is None:
+            own = rows.copy(order="C")  # the caller may go on writing to his
+            own.flags.writeable = False
+            found = _known.setdefault(key, Shapes(own))
+        return found
 
     @property
     def tuples(self) -> list[tuple[int, ...]]:
@@ -162,6 +178,11 @@ class Shapes:
         return found
 
 
+# Rows of up to this many bytes are compared with known ones: 64 samples of four axes.
+KNOWN_BYTES = 1 << 11
+_known: Memo[tuple[tuple[int, ...], bytes], Shapes] = Memo("shapes of small batches", 512)
+
+
 def _checked_volumes(rows: Array, uniform: bool) -> tuple[Array, int]:
     """The volume of each sample, in integers that cannot overflow, and a bound for all of them."""
     if rows.shape[1] > MAX_RANK:
@@ -182,6 +203,13 @@ def _checked_volumes(rows: Array, uniform: bool) -> tuple[Array, int]:
             shape = tuple(rows[s].tolist())
             raise ValueError(f"the result is too large: shape {shape} in sample {s}")
     return np.array(volumes, np.int64), max(volumes)
+
+
+def are_within(values: Array, low: float, high: float) -> bool:
+    """Whether all numbers lie between two others; nan does not."""
+    if values.size <= 4:  # four operations of NumPy take longer
+        return all(low <= v <= high for v in values.ravel().tolist())
+    return bool(((values >= low) & (values <= high)).all())
 
 
 def within(values: Array, highest: Array) -> Array:

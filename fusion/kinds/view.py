@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -75,7 +75,8 @@ class View(Kind):
 
     def move(self, node: Node, dimension: int) -> tuple[Array | None, Array]:
         steps, offsets = node.params
-        return None if steps is None else steps[:, dimension], offsets[:, dimension]
+        moves = steps is not None and not self.unit[dimension]
+        return steps[:, dimension] if moves else None, offsets[:, dimension]
 
     def compute(self, node: Node, inputs: list[Node], gpu: object) -> Storage:
         return renamed(inputs[0])
@@ -97,9 +98,10 @@ class View(Kind):
         """Assert that dimensions that the kernel does not check stay inside of the input."""
         some = node.shapes.volumes > 0
         for d, a in enumerate(self.axes):
-            step, offset = self.move(node, d)
+            steps, offsets = node.params
+            offset = offsets[:, d]
             last = 0 if a is None else np.where(some, node.shapes.rows[:, a] - 1, 0)
-            step = np.ones(1, np.int64) if step is None else step
+            step = np.ones(1, np.int64) if steps is None else steps[:, d]
             assert not self.unit[d] or (step == 1).all(), f"{node}: dimension {d} has steps"
             assert not self.still[d] or not offset.any(), f"{node}: dimension {d} moves"
             if d not in self.checked:
@@ -169,14 +171,24 @@ def view(
     rank = x.rank
     if moved is None:
         moved = range(rank) if offset is not None else ()
-    unit = tuple(d not in stepped for d in range(rank))
-    still = tuple(d not in moved and u for d, u in zip(range(rank), unit, strict=True))
-    kind = interned(
-        View, shapes.rank, axes, unit, still, checked, fill_axes, onto, relabel, fill_fits
-    )
+    kind = _view_kind(
+        rank, shapes.rank, axes, tuple(moved), tuple(stepped), checked, fill_axes, onto, relabel,
+        fill_fits,
+    )  # fmt: skip
     params = _moves_nothing(rank) if offset is None else (step, offset)
     inputs = (x,) if fill is None or not checked else (x, fill)
     return made_of(kind, op, inputs, shapes, layout, x.batch if batch is None else batch, params)
+
+
+@memoized(1 << 12, typed=False)
+def _view_kind(
+    given: int, rank: int, axes: tuple[int | None, ...], moved: tuple[int, ...],
+    stepped: tuple[int, ...], *facts: Any,
+) -> Kind:  # fmt: skip
+    """The kind of a view of `given` dimensions: `moved` ones have offsets, `stepped` ones steps."""
+    unit = tuple(d not in stepped for d in range(given))
+    still = tuple(d not in moved and unit[d] for d in range(given))
+    return interned(View, rank, axes, unit, still, *facts)
 
 
 @memoized(64)
@@ -221,24 +233,17 @@ def window(
     With `fill` it may leave the input; without, the caller has checked that it does not.
     """
     identity = tuple(range(x.rank))
-    axes = [a for a in axes if not _keeps_channels(x, a, start, size, step)]
+    channels = static_channels(x) if step is None else None
+    if channels is not None and channels[0] in axes:
+        axis, extent = channels
+        if not start[:, axis].any() and bool((size[:, axis] == extent).all()):
+            # The whole small channel axis is kept, so no kernel needs to test it.
+            axes = [a for a in axes if a != axis]
     checked = tuple(axes) if fill is not None else ()
     stepped = tuple(axes) if step is not None else ()
-    return view(op, x, identity, Shapes(np.ascontiguousarray(size)), x.layout, start, step,
+    return view(op, x, identity, Shapes.known(size), x.layout, start, step,
                 moved=tuple(axes), stepped=stepped, checked=checked, fill=fill,
                 fill_axes=fill_axes, batch=batch, fill_fits=fill_fits)  # fmt: skip
-
-
-def _keeps_channels(x: Node, axis: int, start: Array, size: Array, step: Array | None) -> bool:
-    """Whether a window keeps the whole small channel axis; then no kernel needs to test it."""
-    channels = static_channels(x)
-    return (
-        channels is not None
-        and channels[0] == axis
-        and step is None
-        and not start[:, axis].any()
-        and bool((size[:, axis] == channels[1]).all())
-    )
 
 
 def permute(op: str, x: Node, perm: Sequence[int], layout: str | None) -> Node:
@@ -260,7 +265,7 @@ def drop_axes(op: str, x: Node, axes: Sequence[int], layout: str | None) -> Node
     """Remove axes of extent 1."""
     kept = [d for d in range(x.rank) if d not in axes]
     mapping = tuple(kept.index(d) if d in kept else None for d in range(x.rank))
-    return view(op, x, mapping, Shapes(x.shapes.rows[:, kept]), layout, relabel=True)
+    return view(op, x, mapping, x.shapes.keeping(tuple(kept)), layout, relabel=True)
 
 
 def add_axes(op: str, x: Node, axes: Sequence[int], layout: str | None) -> Node:
@@ -287,7 +292,7 @@ def index_axes(
     """Basic indexing as in NumPy: a start and a step per dimension; `dropped` ones are removed."""
     kept = [d for d in range(x.rank) if d not in dropped]
     mapping = tuple(kept.index(d) if d in kept else None for d in range(x.rank))
-    shapes = Shapes(np.ascontiguousarray(size[:, kept]))
+    shapes = Shapes.known(size[:, kept])
     return view(op, x, mapping, shapes, layout, start, step if stepped else None, moved=moved,
                 stepped=stepped, batch=batch)  # fmt: skip
 

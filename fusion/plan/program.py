@@ -48,6 +48,13 @@ class Program:
         self.lent: tuple[int, ...] = ()
         self.key: tuple[Any, ...] = ()
 
+    def of(self, nodes: list[Node]) -> Program:
+        """The same program for other nodes, without promises."""
+        made = Program()
+        made.nodes, made.inputs = nodes, self.inputs
+        made.outputs, made.key = self.outputs, self.key
+        return made
+
     def report(self, plan: Any, regions: Mapping[int, Any]) -> Report:
         """The facts that explain() needs, without keeping the nodes alive."""
         made = {p: region.shapes(self.nodes[p]) for p, region in regions.items()}
@@ -87,35 +94,32 @@ def _collected(roots: list[Node], apart: Set[int]) -> Program:
         node, ready = stack.pop()
         if id(node) in place:
             continue
-        error = node.result.error
-        if error is not None:
-            raise error.with_traceback(None)
-        definition = node.result.definition
-        if node.storage is not None or definition is None:
+        result = node.result
+        if result.error is not None:
+            raise result.error.with_traceback(None)
+        definition = result.definition
+        if result.storage is not None or definition is None:
             if node.op != "const":
                 place[id(node)] = _add(program, key, node, ())
             continue
         if not ready:
             stack.append((node, True))
-            stack.extend((i, False) for i in reversed(definition.inputs) if id(i) not in place)
+            stack.extend([(i, False) for i in reversed(definition.inputs) if id(i) not in place])
             continue
         kind, sources, params = definition
-        twin_key = (kind.number, tuple(_identity(place, i) for i in sources),
+        twin_key = (kind.number, tuple([_identity(place, i) for i in sources]),
                     id(params) if params is not None else node.shapes.rank)  # fmt: skip
         twin = None if id(node) in apart else merged.get(twin_key)
         if twin is not None and _mergeable(program.nodes[twin], node):
             place[id(node)] = twin
             program.twins.setdefault(twin, []).append(node)
             continue
-        inputs = tuple(_input(program, key, place, i) for i in sources)
+        inputs = tuple([_input(program, key, place, i) for i in sources])
         place[id(node)] = merged[twin_key] = _add(program, key, node, inputs)
     program.outputs = tuple(sorted({place[id(r)] for r in roots}))
     wanted = program.outputs if len(program.outputs) < 8 else set(program.outputs)
-    program.promises = tuple(
-        p
-        for p, n in enumerate(program.nodes)
-        if n.storage is None and p not in wanted and _any_live(program, p)
-    )
+    pending = [p for p, n in enumerate(program.nodes) if n.result.storage is None]
+    program.promises = tuple([p for p in pending if p not in wanted and _any_live(program, p)])
     program.lent = _sources_of_renames(program)
     program.key = (tuple(key), program.outputs, program.promises)
     return program
@@ -155,8 +159,10 @@ def _writable_twins(program: Program, roots: list[Node]) -> set[int]:
 
 
 def _any_live(program: Program, position: int) -> bool:
-    twins = program.twins.get(position, ())
-    return program.nodes[position].is_live() or any(t.is_live() for t in twins)
+    if program.nodes[position].is_live():
+        return True
+    twins = program.twins.get(position) if program.twins else None
+    return twins is not None and any(t.is_live() for t in twins)
 
 
 def _identity(place: dict[int, int], node: Node) -> tuple[str, int]:

@@ -22,7 +22,7 @@ class KernelStep:
     number: int = -1  # its index in the plan
     kernel: Any = None  # compiled on first use
     scratch: Any = None  # scratch memory of a CPU kernel (kernels/cpu/cores.py), set with `kernel`
-    columns: Any = None  # see `address_columns` (fusion/run/binder.py), set on first use
+    layout: Any = None  # of its table (fusion/run/table_layout.py), set on first use
     sized: Any = None  # see `sized_by` (fusion/run/binder.py), set on first use
 
     by_sample: ClassVar[bool] = True  # a sample depends only on the same sample of the inputs

@@ -10,25 +10,21 @@ import numpy as np
 from ...kernels.common import trace
 from ...kernels.common.memo import Memo
 from ...kernels.cpu.streamed_rows import is_streamed
-from ...kernels.ir.spec import KernelSpec
 from ..graph.node import Node
 from ..graph.shapes import Array, Number
 from ..graph.storage import Storage, address_of
-from ..kinds.base import Term, Terms
-from ..plan.lowering import Recipe, WindowRecipe
+from ..kinds.base import Term
+from ..plan.lowering import WindowRecipe
 from ..plan.steps import KernelStep
-
-# (column, position in the program) of the operands' addresses in a table.
-AddressColumns = tuple[tuple[int, int], ...]
+from .table_layout import AddressColumns, Operand, TableLayout, layout_of
 
 
-def address_columns(spec: KernelSpec, recipe: Recipe) -> AddressColumns:
-    """The columns of the operands' addresses. The table of a flat kernel, which runs over all
-    elements of its operands, has one more: column 0, the number of elements."""
-    place = spec.columns
-    stores = [(place["out", k], p) for k, (p, _) in enumerate(recipe.stores)]
-    loads = [(place["in", k], p) for k, (p, _) in enumerate(recipe.loads)]
-    return (*stores, *loads)
+def layout(step: KernelStep) -> TableLayout:
+    """The layout of a step's table, made on first use."""
+    found: TableLayout | None = step.layout
+    if found is None:
+        found = step.layout = layout_of(step.spec, step.recipe)
+    return found
 
 
 class FlatTable:
@@ -130,7 +126,7 @@ class Binder:
         found = None if key is None else _templates.get(key)
         if found is not None:
             return found.filled(self.values), found.room
-        rows = self.table(step.spec, step.recipe, step.scratch.width)
+        rows = self.table(step, step.scratch.width)
         room = step.scratch.divide(rows)
         if step.scratch.streams is not None:
             rows[:, step.scratch.streams] = self._streams(step)
@@ -148,11 +144,6 @@ class Binder:
                 return False
             nbytes += node.shapes.packed(node.dtype.bytes)[1]
         return is_streamed(nbytes)
-
-    def template_of(self, step: KernelStep) -> Template | None:
-        """The template of a step's table, if it has one."""
-        key = self.template_key(step)
-        return None if key is None else _templates.get(key)
 
     def template_key(self, step: KernelStep) -> tuple[Any, ...] | None:
         """What the template of a step depends on; None if its table cannot be made from one."""
@@ -175,54 +166,49 @@ class Binder:
         return tuple(key)
 
     def _template(self, step: KernelStep, rows: Array, room: int) -> Template:
-        columns, rows = address_columns(step.spec, step.recipe), rows.copy()
+        columns, rows = layout(step).addresses, rows.copy()
         for column, position in columns:
             rows[:, column] -= self.values[position].addresses  # type: ignore[union-attr]
         return Template(rows, columns, room)
 
-    def table(self, spec: KernelSpec, recipe: Recipe, width: int | None = None) -> Array:
+    def table(self, step: KernelStep, width: int | None = None) -> Array:
         """The table of one kernel: a row per sample.
 
         `width`: the width of a row, if the back-end appends columns to those of the spec.
         """
-        root = self.nodes[recipe.root]
-        place = spec.columns
-        rows = np.empty((root.count, width or len(place)), np.int64)
-        if recipe.flat:
+        places, root = layout(step), self.nodes[step.recipe.root]
+        rows = np.empty((root.count, width or places.width), np.int64)
+        if step.recipe.flat:
             rows[:, 0] = root.shapes.volumes
-            for column, position in address_columns(spec, recipe):
+            for column, position in places.addresses:
                 rows[:, column] = self.values[position].addresses  # type: ignore[union-attr]
             return rows
-        for a in spec.loop_axes:
-            rows[:, place["n", a]] = root.shapes.along(a)
+        along = root.shapes.along
+        for axis, column in places.extents:
+            rows[:, column] = along(axis)
         self.strides.clear()
-        for kind, accesses, operands in (
-            ("out", spec.stores, recipe.stores),
-            ("in", spec.loads, recipe.loads),
-        ):
-            for k, (position, terms) in enumerate(operands):
-                self._operand(rows, place, kind, k, position, terms, accesses[k].guarded)
-        for w, window in enumerate(recipe.windows):
-            for a, (lo, hi) in self._bounds(window, root.count).items():
-                rows[:, place["lo", w, a]] = lo
-                rows[:, place["hi", w, a]] = hi
-        for i, term in enumerate(recipe.indices):
-            if ("step", i) in place:
-                step, offset = self.numbers(term)
-                rows[:, place["step", i]] = step
-                rows[:, place["offset", i]] = offset
-        for position, terms in recipe.cores:
-            self.nodes[position].definition.kind.bind(self, rows, spec, position, terms)
+        for operand in places.operands:
+            self._operand(rows, operand)
+        for window, columns in places.bounds:
+            bounds = self._bounds(window, root.count)
+            for axis, lowest, highest in columns:
+                rows[:, lowest], rows[:, highest] = bounds[axis]
+        for term, step_column, offset_column in places.indices:
+            rows[:, step_column], rows[:, offset_column] = self.numbers(term)
+        for position, terms in step.recipe.cores:
+            self.nodes[position].definition.kind.bind(self, rows, step.spec, position, terms)
         return rows
 
     def numbers(self, term: Term) -> tuple[Number, Number]:
         """(step, offset) of a term; arrays with one number per sample where samples differ."""
-        found = self._numbers.get(term)
-        if found is not None:
-            return found
         axis, k, path = term
         step: Number = 0 if axis is None else 1
         offset: Number = k
+        if not path:
+            return step, offset
+        found = self._numbers.get(term)
+        if found is not None:
+            return found
         for kind, position, d in path:
             if kind == "broadcast":
                 moves = self.nodes[position].shapes.along(d) != 1
@@ -234,80 +220,92 @@ class Binder:
                 node = self.nodes[position]
                 steps, offsets = node.definition.kind.move(node, d)
                 if steps is not None:
-                    step, offset = step * steps, offset * steps
-                offset = offset + offsets
+                    step, offset = _product(steps, step), _product(steps, offset)
+                offset = _sum(offset, offsets)
         self._numbers[term] = (step, offset)
         return step, offset
 
-    def _operand(
-        self,
-        rows: Array,
-        place: dict[tuple[str | int, ...], int],
-        kind: str,
-        k: int,
-        position: int,
-        terms: Terms,
-        guarded: bool,
-    ) -> None:
+    def _operand(self, rows: Array, operand: Operand) -> None:
+        position = operand.position
         node, storage = self.nodes[position], self.values[position]
         assert storage is not None
         shapes, given = node.shapes, storage.strides
-
-        def stride(d: int) -> Any:
-            return shapes.stride(d) if given is None else given[:, d]
-
         first: Number = 0
-        by_axis: dict[int, Number] = {}
-        for d, term in enumerate(terms):
+        strides: dict[int, Number] = {}  # that several dimensions add up to
+        for d, term, column, axis in operand.dimensions:
+            stride = shapes.stride(d) if given is None else given[:, d]
             step, offset = self.numbers(term)
-            axis = term[0]
-            if axis is not None and (f"{kind}_stride", k, axis) in place:
-                by_axis[axis] = by_axis.get(axis, 0) + stride(d) * step
-            if not (isinstance(offset, int) and offset == 0):
-                first = first + stride(d) * offset
-        for axis, number in by_axis.items():
-            rows[:, place[f"{kind}_stride", k, axis]] = number
-            if kind == "in":
-                self.strides[k, axis] = number
-        if (f"{kind}_reach", k) in place:
-            extents = [abs(stride(d)) * shapes.along(d) for d in range(node.rank)]
-            rows[:, place[f"{kind}_reach", k]] = sum(extents)
+            first = _sum(first, _product(stride, offset))
+            if column is None or axis is None:
+                continue
+            stride = _product(stride, step)
+            if axis in operand.added:
+                stride = strides[axis] = _sum(strides.get(axis, 0), stride)
+            rows[:, column] = stride
+            if operand.is_load:
+                self.strides[operand.slot, axis] = stride
+        if operand.reach is not None:
+            every = range(node.rank)
+            by: list[Any] = [shapes.stride(d) if given is None else given[:, d] for d in every]
+            rows[:, operand.reach] = sum([abs(by[d]) * shapes.along(d) for d in every])
         addresses = storage.addresses
-        if guarded:
-            rows[:, place[kind, k]] = addresses
-            rows[:, place[f"{kind}_first", k]] = first
-        elif isinstance(first, int) and first == 0:
-            rows[:, place[kind, k]] = addresses
-        else:
-            rows[:, place[kind, k]] = addresses + first * node.dtype.bytes
+        if operand.first is not None:
+            rows[:, operand.first] = first
+        elif not (type(first) is int and first == 0):
+            addresses = addresses + _product(first, node.dtype.bytes)
+        rows[:, operand.address] = addresses
 
-    def _bounds(self, window: WindowRecipe, count: int) -> dict[int, tuple[Array, Array]]:
+    def _bounds(self, window: WindowRecipe, count: int) -> dict[int, tuple[Number, Number]]:
         """Per output axis, the half-open range in which all tests hold."""
-        lowest, highest = np.int64(-(2**62)), np.int64(2**62)
-        bounds = {a: (np.full(count, lowest), np.full(count, highest)) for a in window.axes}
-        never = np.zeros(count, bool)
-        extents = self.nodes[window.position].shapes.rows
+        bounds: dict[int, tuple[Number, Number]] = {}
+        never: Array | None = None
+        shapes = self.nodes[window.position].shapes
         for d, term in window.tests:
-            n, (step, offset) = extents[:, d], self.numbers(term)
+            step, offset = self.numbers(term)
             if term[0] is not None and isinstance(step, int) and step == 1:
                 # Pads and parts of joins have many of these; the general case takes four times as
                 # long.
-                lo, hi = bounds[term[0]]
-                np.maximum(lo, -offset, out=lo)
-                np.minimum(hi, n - offset, out=hi)
-                continue
-            step, offset = np.broadcast_to(step, count), np.broadcast_to(offset, count)
-            moves = step != 0
-            never |= ~moves & ((offset < 0) | (offset >= n))
-            if term[0] is None:
-                continue
-            lo, hi = bounds[term[0]]
-            s = np.where(moves, step, 1)
-            # 0 <= s * o + offset < n, solved for o
-            first = np.where(s > 0, -(offset // s), -((n - 1 - offset) // -s))
-            last = np.where(s > 0, (n - 1 - offset) // s, offset // -s)
-            np.maximum(lo, np.where(moves, first, lo), out=lo)
-            np.minimum(hi, np.where(moves, last + 1, hi), out=hi)
-        lo, hi = bounds[window.axes[0]]
-        lo[never], hi[never] = 1, 0
+                low, high = -offset, _sum(shapes.along(d), -offset)
+            else:
+                n = shapes.rows[:, d]
+                step, offset = np.broadcast_to(step, count), np.broadcast_to(offset, count)
+                moves = step != 0
+                outside = ~moves & ((offset < 0) | (offset >= n))
+                never = outside if never is None else never | outside
+                if term[0] is None:
+                    continue
+                s = np.where(moves, step, 1)
+                # 0 <= s * o + offset < n, solved for o
+                first = np.where(s > 0, -(offset // s), -((n - 1 - offset) // -s))
+                last = np.where(s > 0, (n - 1 - offset) // s, offset // -s)
+                low, high = np.where(moves, first, LOWEST), np.where(moves, last + 1, HIGHEST)
+            known = bounds.get(term[0])
+            if known is not None:
+                low, high = np.maximum(known[0], low), np.minimum(known[1], high)
+            bounds[term[0]] = low, high
+        for axis in window.axes:
+            bounds.setdefault(axis, (LOWEST, HIGHEST))
+        if never is not None and never.any():
+            low, high = bounds[window.axes[0]]
+            bounds[window.axes[0]] = np.where(never, 1, low), np.where(never, 0, high)
         return bounds
+
+
+# Bounds of an axis that no test of a window limits.
+LOWEST, HIGHEST = -(2**62), 2**62
+
+
+def _sum(a: Number, b: Number) -> Number:
+    """a + b. Adding to a short array takes 0.5 µs, so nothing is added if one of them is 0."""
+    if type(a) is int and a == 0:
+        return b
+    return a if type(b) is int and b == 0 else a + b
+
+
+def _product(a: Number, b: Number) -> Number:
+    """a * b, and no array if one of them is 0 or 1."""
+    if type(b) is not int:
+        a, b = b, a
+    if type(b) is int and b in (0, 1):
+        return a if b else 0
+    return a * b

@@ -161,7 +161,7 @@ class Run:
             for p in step.writes:
                 node = self.nodes[p]
                 self.values[p] = allocate(node.shapes, node.dtype.bytes, gpu.take)
-            table = self.binder.table(step.spec, step.recipe)
+            table = self.binder.table(step)
             # The owners of all memory that a launch touches must outlive the launch.
             values = [self._value(p) for p in (*step.reads, *step.writes)]
             alive = [owner for value in values for owner in value.owners()]

@@ -21,7 +21,7 @@ from ..graph.node import Node
 from ..graph.sites import at_site
 from ..plan.planner import PLANNER, Record
 from ..plan.program import Call, Order, Program, Report, collect, one_call, order_of_inputs
-from ..plan.steps import KernelStep, Plan
+from ..plan.steps import Plan
 from .binder import Tables
 from .execution import Run
 from .flat import run_flat
@@ -222,7 +222,7 @@ class Executor:
             node.result.report = report
 
     def _run_again(self, node: Node, call: Call) -> bool:
-        """Run a small call with the plan of an equal earlier one; False if that is impossible.
+        """Run a call with the plan of an equal earlier one; False if that is impossible.
 
         Programs that evaluate op by op on small data are bound by Python, and collecting and
         planning again would take most of the time (bench/overhead.py).
@@ -230,30 +230,33 @@ class Executor:
         known = _known_calls.get(call)
         if known is None or trace.active:
             return False
-        step, order, report = known
-        result = node.result
+        program, order, report = known
+        plan, result = report.plan, node.result
         sources = node.definition.inputs
+        step = plan.segments[0].flat
         values = [None if k < 0 else sources[k].result.storage for k in order]
-        if not run_flat(step, node, values, self._tables):
-            return False
-        if report.nodes[step.root][3] is not node.shapes:
+        if step is not None and run_flat(step, node, values, self._tables):
+            result.deliver(values[step.root])
+        else:
+            nodes = [node if k < 0 else sources[k] for k in order]
+            Run(plan, program.of(nodes), self._pool, self._gpu, self._tables).execute()
+        if report.nodes[program.outputs[0]][3] is not node.shapes:
             report = report.of([node if k < 0 else sources[k] for k in order])
         result.report = report
-        result.deliver(values[step.root])  # type: ignore[arg-type]
         return True
 
 
-# Single calls on values in memory → the only step of the plan, the order of operands, the report.
-_known_calls: Memo[Call, tuple[KernelStep, Order, Report]] = Memo("single calls", 4096)
+# Single calls on values in memory → an equal program without its values, the order of operands, the
+# report, whose plan it is.
+_known_calls: Memo[Call, tuple[Program, Order, Report]] = Memo("single calls", 4096)
 
 
 def _remember(call: Call, program: Program, report: Report) -> None:
-    segments = report.plan.segments
-    step = segments[0].flat if len(segments) == 1 else None
-    order = None if step is None or program.promises else order_of_inputs(program)
+    if len(report.plan.segments) != 1 or report.plan.regional or program.promises:
+        return
+    order = order_of_inputs(program)
     if order is not None:
-        assert step is not None
-        _known_calls[call] = step, order, report
+        _known_calls[call] = program.of([]), order, report
 
 
 def unpicked(roots: list[Node]) -> tuple[list[Node], list[Node]]:

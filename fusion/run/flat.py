@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..graph.node import Node
 from ..graph.storage import Storage, allocate
 from ..plan.steps import KernelStep
-from .binder import Tables, address_columns
+from .binder import Tables, layout
 
 # Handing work to another thread costs 70-90 µs; below this many bytes of results the caller is
 # faster alone.
@@ -30,11 +30,8 @@ def run_flat(step: KernelStep, node: Node, values: list[Storage | None], tables:
     if step.kernel is None or nbytes >= PARALLEL_MIN_BYTES:
         return False
     values[step.root] = allocate(shapes, itemsize)
-    columns = step.columns
-    if columns is None:
-        columns = step.columns = address_columns(step.spec, step.recipe)
     table = tables.take(step.scratch.width, node.count)
-    table.fill(columns, shapes.volumes, values)
+    table.fill(layout(step).addresses, shapes.volumes, values)
     run = step.kernel.run_briefly if nbytes <= BRIEF_BYTES else step.kernel.run
     run(table.address, 0, node.count)
     return True

@@ -23,20 +23,11 @@ from ..graph.sites import at_site
 from ..graph.storage import Storage, address_of, allocate, array_at, as_array
 from ..plan.steps import DecodeStep, KernelStep, Segment, Step
 from .binder import Binder
+from .direct import PIPELINE_MIN_BYTES, run_directly, samples_at_once
 from .flat import PARALLEL_MIN_BYTES
 from .frame_pipeline import FramePipeline, split_frames
 from .regions import Region
-from .uniform import arrangement_key, remember, run_again
 from .watch import watched
-
-# Intermediate values up to this size stay in the L2 cache anyway. Beyond it, each sample goes
-# through all kernels of its segment before the next one starts, in scratch memory of its thread.
-PIPELINE_MIN_BYTES = 1 << 20
-# Samples that kernels read again go through all kernels together, up to this size: then they are
-# still in the L2 cache, and calls, which take about 3 µs, are few. Variance of 32×224²×3 and of
-# 256×64²×3 bytes, by this limit: one sample 515 and 893 µs, 128 KB 532 and 433, 512 KB 467 and 390,
-# all samples 550 and 359.
-HOT_BYTES = 1 << 19
 
 # Runs a step on samples [begin, end). Values in scratch memory have addresses relative to the first
 # of two places. A decoded image that may stay in its decoder's memory is relative to the second.
@@ -53,24 +44,20 @@ def run_segment(
     pool: ThreadPool,
 ) -> None:
     """Compute the values of a segment, and put them into `values` for later segments."""
-    key = arrangement_key(segment, nodes, regions, binder, pool.num_threads)
-    if key is not None and run_again(key, segment, nodes, values):
+    for step in segment.steps:
+        if isinstance(step, KernelStep) and step.kernel is None:
+            step.kernel, step.scratch = cpu_runtime.get_kernel(step.spec), Scratch(step.spec)
+    if not regions and run_directly(segment, nodes, values, binder, pool.num_threads):
         return
     # Independent results of one program may be batches of different sizes.
     by_count: dict[int, list[Step]] = {}
     for step in segment.steps:
-        if isinstance(step, KernelStep) and step.kernel is None:
-            step.kernel, step.scratch = cpu_runtime.get_kernel(step.spec), Scratch(step.spec)
         by_count.setdefault(nodes[step.root].count, []).append(step)
     for count, steps in by_count.items():
         videos, steps = split_frames(steps, segment.slots, nodes, regions, binder)
-        pipeline = Pipeline(steps, segment.slots, nodes, values, regions, binder, pool)
-        pipeline.run(count)
+        Pipeline(steps, segment.slots, nodes, values, regions, binder, pool).run(count)
         for work in videos:
             FramePipeline(work, segment.slots, nodes, values, binder, pool).run()
-        if key is not None and pipeline.on_one_thread:
-            templates = [binder.template_of(s) for s in pipeline.kernels]
-            remember(key, templates, count, pipeline.at_once)
 
 
 class Pipeline:
@@ -103,8 +90,6 @@ class Pipeline:
         self.between = 0  # bytes of scratch memory for values between steps
         self.room = 0  # bytes of scratch memory that the kernels need for themselves
         self.buffers: dict[int, Buffer] = {}  # scratch memory of each worker
-        self.on_one_thread = False  # whether it ran on one thread, without values in scratch memory
-        self.at_once = 1  # samples that went through all kernels together
 
     def run(self, count: int) -> None:
         if not self.steps:
@@ -117,7 +102,7 @@ class Pipeline:
             return
         works = self._works(tables)
         bounds = self._chunks(count)
-        size = self.at_once = 1 if self.scratch else self._samples_at_once(count)
+        size = 1 if self.scratch else samples_at_once(self.kernels, self.nodes, count)
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
@@ -127,7 +112,6 @@ class Pipeline:
                 self._do(works, sample, min(sample + size, end), worker)
 
         if len(bounds) == 2:
-            self.on_one_thread = not self.scratch and not self.decodes
             chunk(0, 0)
         else:
             self.pool.parallel_for(len(bounds) - 1, chunk)
@@ -196,22 +180,6 @@ class Pipeline:
             self.memory[p] = made.addresses
             region = self.regions.get(p)
             self.values[p] = made if region is None else region.placed(made, self.nodes[p])
-
-    def _samples_at_once(self, count: int) -> int:
-        """How many samples to take through all kernels before the next ones: all of them, unless
-        kernels read much of what kernels before them read."""
-        if len(self.kernels) == 1:
-            return max(count, 1)
-        seen: set[int] = set()
-        again: set[int] = set()
-        for step in self.kernels:
-            reads = {p for p in step.reads if self.nodes[p].count == count}
-            again |= reads & seen
-            seen |= reads
-        nbytes = sum(self.nodes[p].shapes.packed(self.nodes[p].dtype.bytes)[1] for p in again)
-        if nbytes < PIPELINE_MIN_BYTES:
-            return max(count, 1)
-        return max(HOT_BYTES * count // nbytes, 1)
 
     def _nbytes(self, p: int) -> int:
         return self.shapes[p].packed(self.nodes[p].dtype.bytes)[1]

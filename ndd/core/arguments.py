@@ -83,9 +83,11 @@ def geometry_argument(p: Param, value: Any) -> tuple[Any, Node | None]:
         value = enum_of(p, value)
     if p.ragged:
         node = _argument_node(p, value)
-        arrays = [
-            _as_numbers(p.name, a, node.dtype, p.type) for a in convert.arrays_of(on_host(node))
-        ]
+        here = on_host(node)
+        whole = convert.dense_array(here)
+        if whole is not None:
+            return list(_as_numbers(p.name, whole, node.dtype, p.type)), node
+        arrays = [_as_numbers(p.name, a, node.dtype, p.type) for a in convert.arrays_of(here)]
         return arrays, node
     if isinstance(value, (bool, int, float)):
         return _literal(p, (value,), p.vector), None
@@ -117,7 +119,8 @@ _literals: Memo[tuple[Any, ...], Array] = Memo("literal arguments", 8192)
 
 def _literal(p: Param, values: tuple[Any, ...], vector: bool) -> Array:
     # One array per literal, so that views with equal literal arguments merge by identity.
-    key = (p.type, values, vector, str(values))
+    # Zeros of both signs are equal.
+    key = (p.type, values, tuple(map(type, values)), vector, str(values) if 0 in values else "")
     found = _literals.get(key)
     if found is None:
         numbers = [_number(p, v) for v in values]
@@ -183,6 +186,8 @@ def host_numbers(
 def _as_numbers(name: str, array: Array, dtype: DType, kind: Any) -> Array:
     if dtype is dt.bfloat16:
         array = convert.bfloat16_values(array)
+    if array.dtype == np.float32 and kind in (float, None):
+        return array.copy()  # `errstate` takes longer than the rest
     if kind is float or (kind is None and array.dtype.kind == "f"):
         with np.errstate(over="ignore"):
             return array.astype(np.float32)

@@ -35,7 +35,7 @@ def call(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
         result = _build_any(op, inputs, choices)
         if op.kind != "pointwise":  # a pointwise node has its inputs, and inherits their doubts
             for value in (*inputs, *choices):
-                if isinstance(value, Handle) and value._node.doubts:
+                if value is not None and isinstance(value, Handle) and value._node.doubts:
                     result = _with_doubts(result, value._node)
         nodes = (result,) if isinstance(result, Node) else tuple(result)
         finish_call(nodes, user_site())
@@ -89,6 +89,8 @@ def _build_any(op: OpDef, inputs: Sequence[Any], choices: Sequence[Any]) -> Any:
         first = made if isinstance(made, Node) else made[0]
         # A batch from a pointwise op has the size of its inputs; bodies of graph ops may not.
         is_settled = first.count == 0 or (first.batch and op.kind == "pointwise")
+        if inputs and isinstance(inputs[0], Batch) and inputs[0]._node.count:
+            is_settled = True  # found at once for most calls
         if is_settled or not is_empty((*inputs, *choices), choices[-2]):
             return made
     nodes = without_samples(op, inputs, choices, lambda i, c: _build(op, i, c))
@@ -134,9 +136,16 @@ def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | N
         if node is not None and node.op != "const":
             computed.append(node)
     for k, p in op.geometry_slots:
-        arguments[p.name], node = geometry_argument(p, others[k])
+        value = others[k]
+        is_default = value is p.default
+        if is_default and (value is None or k in op.default_args):
+            arguments[p.name] = op.default_args.get(k)
+            continue
+        arguments[p.name], node = geometry_argument(p, value)
         if node is not None:
             computed.append(node)
+        elif is_default:
+            op.default_args[k] = arguments[p.name]
     count = _count_of(op, nodes, computed, others)
     if ordinal is not None and not op.mixed:
         nodes = [on_gpu(n, ordinal) for n in nodes]

@@ -19,11 +19,14 @@ PLAIN = {int, bool, str, type(None), DType, dt.DALIImageType, dt.DALIInterpType}
 
 def choices_of(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
     """All static arguments of a call; combinations that were checked before come from a cache."""
+    if not op.static_slots:
+        return {}
     given = tuple([None if (v := others[k]) is p.default else v for k, p in op.static_slots])
     key: Any = given
-    if any(v is not None for v in given):  # some are not left at their defaults
-        types = tuple(map(type, given))
-        key = (given, types) if PLAIN.issuperset(types) else None  # types: True == 1
+    types = tuple(map(type, given))
+    if types.count(type(None)) < len(types):  # some are not left at their defaults
+        # With the types, because True == 1.
+        key = (given, types) if PLAIN.issuperset(types) else _key_of_lists(given, types)
     known = None if key is None else op.known_choices.get(key)
     if known is not None:
         return known.copy()
@@ -40,6 +43,22 @@ def choices_of(op: OpDef, others: Sequence[Any]) -> dict[str, Any]:
     if key is not None:
         op.known_choices[key] = found.copy()
     return found
+
+
+def _key_of_lists(given: tuple[Any, ...], types: tuple[type, ...]) -> Any:
+    """The cache key of choices some of which are lists of plain values; None for other choices."""
+    key: list[Any] = [types]
+    for value, kind in zip(given, types, strict=True):
+        if kind is list or kind is tuple:
+            items = tuple(map(type, value))
+            if not PLAIN.issuperset(items):
+                return None
+            key += [items, tuple(value)]
+        elif kind in PLAIN:
+            key.append(value)
+        else:
+            return None
+    return tuple(key)
 
 
 def _static(p: Param, value: Any) -> Any:

@@ -41,7 +41,7 @@ LISTS = tuple(itertools.product((2, 1, 3, 4, 6, 9), (1, 0, 3)))
 
 def is_empty(values: Sequence[Any], batch_size: Any) -> bool:
     """Whether a call has batches without samples, and no others."""
-    sizes = {v.batch_size for v in values if isinstance(v, Batch)}
+    sizes = {v.batch_size for v in values if v is not None and isinstance(v, Batch)}
     return sizes == {0} or (not sizes and batch_size == 0)
 
 

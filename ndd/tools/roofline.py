@@ -233,7 +233,7 @@ def _figures(plan: Plan, program: Program, gpu: Gpu) -> Iterable[KernelFigures]:
         if not isinstance(step, KernelStep) or step.device is None:
             continue
         kernel = GpuKernel(step.spec)
-        table = binder.table(step.spec, step.recipe)
+        table = binder.table(step)
         launch = kernel.plan(table, kernel.block)
         if launch is None:
             continue  # all samples are empty

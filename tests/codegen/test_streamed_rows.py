@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ndd
-from ndd.fusion.run import binder, uniform
+from ndd.fusion.run import binder
 from ndd.kernels.cpu import streamed_rows
 
 SIZES = [(5, 7), (3, 1400), (1, 1), (16, 64), (40, 33), (2, 4500), (0, 3)]
@@ -43,12 +43,10 @@ def streams(monkeypatch):
 
     def choose(always: bool) -> None:
         monkeypatch.setattr(binder, "is_streamed", lambda nbytes: always)
-        for memo in (binder._templates, uniform._arrangements):
-            memo.clear()
+        binder._templates.clear()
 
     yield choose
-    for memo in (binder._templates, uniform._arrangements):
-        memo.clear()
+    binder._templates.clear()
 
 
 def results(program, x: ndd.Batch) -> list[np.ndarray]:

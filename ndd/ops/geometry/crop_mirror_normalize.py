@@ -204,7 +204,7 @@ def erase(
     relative = [bool(normalized if v is None else v) for v in (normalized_anchor, normalized_shape)]
     bounds = _region_bounds(x, chosen, anchor, shape, relative, centered_anchor)
     regions = bounds.shape[1] // (2 * len(chosen))
-    table = beside(convert.copy_arrays(list(bounds.astype(np.int32)), dt.int32, None, x.batch), x)
+    table = beside(convert.rows_node(bounds, dt.int32, x.batch), x)
     fill, fill_axes = _erase_fill(x, fill_value)
     inputs = [x, table, fill]
     mapping = [tuple(range(x.rank)), (), fill_axes]
@@ -231,8 +231,7 @@ def _erase_axes(x: Node, axes, names) -> list[int]:
 def _region_bounds(x: Node, axes, anchor, shape, relative, centered):
     """Bounds (low, high), int [samples, regions * axes * 2], padded to a power of two regions."""
     count = x.count
-    anchor = np.broadcast_to(anchor, (count, anchor.shape[1])).reshape(count, -1, len(axes))
-    shape = np.broadcast_to(shape, (count, shape.shape[1])).reshape(count, -1, len(axes))
+    anchor, shape = (v.reshape(len(v), -1, len(axes)) for v in (anchor, shape))
     if not (np.isfinite(anchor).all() and np.isfinite(shape).all()):
         raise ValueError("`anchor` and `shape` must be finite")
     extents = x.shapes.rows[:, axes].astype(np.float32)[:, None, :]
@@ -241,12 +240,12 @@ def _region_bounds(x: Node, axes, anchor, shape, relative, centered):
     if centered:
         low = low - size * np.float32(0.5)
     limit = np.float32(2**30)
-    ends = [np.trunc(np.clip(v, -limit, limit)).astype(np.int64) for v in (low, low + size)]
-    bounds = np.stack(ends, axis=-1)
     # pad to a power of two, so that programs with different numbers of regions share kernels
-    regions = bounds.shape[1]
-    empty = np.zeros((count, (1 << (regions - 1).bit_length()) - regions, len(axes), 2), np.int64)
-    return np.concatenate([bounds, empty], axis=1).reshape(count, -1)
+    regions = anchor.shape[1]
+    bounds = np.zeros((count, 1 << (regions - 1).bit_length(), len(axes), 2), np.int32)
+    for k, ends in enumerate((low, low + size)):
+        bounds[:, :regions, :, k] = np.minimum(np.maximum(ends, -limit), limit)  # truncates
+    return bounds.reshape(count, -1)
 
 
 def _erase_fill(x: Node, values) -> tuple[Node, tuple[int, ...]]:

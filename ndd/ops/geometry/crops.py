@@ -123,16 +123,17 @@ def slice(
     low = np.zeros((x.count, x.rank), np.int64)
     size = np.array(x.shapes.rows)
     given = {"anchor": anchor, "shape_input": shape_input, **named}
-    for samples, rows, (anchors, lengths, *bounds) in groups(x.count, chosen, given):
-        extents = np.take_along_axis(x.shapes.rows[samples], rows, axis=1)
+    for group, (anchors, lengths, *bounds) in groups(x.count, chosen, given):
+        extents = group.of(x.shapes.rows)
         if anchor is None:
             first, last = _named_bounds(*bounds, extents)
         else:
             relative = (normalized_anchor, normalized_shape)
             first, last = _positional_bounds(anchors, lengths, extents, *relative)
-        _check_order(first, last, samples)
-        low[samples[:, None], rows] = round_away(first)
-        size[samples[:, None], rows] = round_away(last) - round_away(first)
+        _check_order(first, last, group)
+        begin = round_away(first)
+        group.put(low, begin)
+        group.put(size, round_away(last) - begin)
     x = truncated("slice", x, dtype or output_dtype)
     return take_window(
         "slice", x, _union(chosen), low, size, out_of_bounds_policy, fill_values, layout
@@ -141,23 +142,24 @@ def slice(
 
 def _union(axes) -> list[int]:
     """All axes that some sample has."""
-    return np.unique(np.concatenate([np.ravel(row) for row in axes])).tolist()
+    return sorted({axis for row in axes for axis in row.tolist()})
 
 
-def _check_order(first, last, samples) -> None:
+def _check_order(first, last, group) -> None:
     if bool((last < first).any()):
+        first, last = np.broadcast_arrays(first.astype(np.float64), last.astype(np.float64))
         k = int(np.flatnonzero((last < first).any(axis=1))[0])
         raise ValueError(
-            f"the end of the window lies before its start in sample {samples[k]}: start "
+            f"the end of the window lies before its start in sample {group.number(k)}: start "
             f"{tuple(first[k].tolist())}, end {tuple(last[k].tolist())}"
         )
 
 
 def _spread(name: str, values, extents):
-    """Broadcast one value for all axes, or one per axis, to all samples."""
+    """Check one value for all axes, or one per axis, of one sample or of all."""
     if values.shape[1] not in (1, extents.shape[1]):
         raise ValueError(f"`{name}` has {values.shape[1]} values for {extents.shape[1]} axes")
-    return np.broadcast_to(check_numbers(name, values), extents.shape)
+    return check_numbers(name, values)
 
 
 def _named_bounds(start, rel_start, end, rel_end, shape, rel_shape, extents):
@@ -171,17 +173,17 @@ def _named_bounds(start, rel_start, end, rel_end, shape, rel_shape, extents):
     if rel_start is not None:
         first = (_spread("rel_start", rel_start, extents) * sizes).astype(np.float64)
     elif start is not None:
-        first = _spread("start", start, extents).astype(np.float64)
+        first = _spread("start", start, extents)
     else:
-        first = np.zeros(extents.shape)
+        first = np.zeros((1, 1), np.int64)
     name, value = next(iter(given.items()), (None, None))
     if name is None:
-        return first, extents.astype(np.float64)
+        return first, extents
     value = _spread(name, value, extents)
     if name in ("shape", "rel_shape") and bool((value < 0).any()):
         raise ValueError(f"`{name}` must not be negative, got {value.min():g}")
     if name == "end":
-        return first, value.astype(np.float64)
+        return first, value
     if name == "rel_end":
         return first, (value * sizes).astype(np.float64)
     if name == "shape":
@@ -234,12 +236,9 @@ def pad(
     chosen = axis_rows(x, axes, axis_names, x.layout)
     largest = x.shapes.rows.max(axis=0)
     size = np.array(x.shapes.rows)
-    for samples, rows, (least, multiple) in groups(
-        x.count, chosen, {"shape": shape, "align": align}
-    ):
-        extents = np.take_along_axis(x.shapes.rows[samples], rows, axis=1)
-        want = _padded(largest[rows], extents, least, multiple)
-        size[samples[:, None], rows] = want
+    for group, (least, multiple) in groups(x.count, chosen, {"shape": shape, "align": align}):
+        extents = group.of(x.shapes.rows)
+        group.put(size, _padded(largest[group.axes], extents, least, multiple))
     fill = fill_per_sample(fill_value, x)
     start = np.zeros((1, x.rank), np.int64)
     return build.window("pad", x, _union(chosen), start, size, x.batch, fill)

@@ -210,20 +210,20 @@ def _region_ids(ids, x: Node, number: int) -> tuple[Array, Array]:
     if ids is None:
         return np.zeros((x.count, 0), np.int64), np.full(x.count, number)
     rows = [a.reshape(-1) for a in ids]
-    for s, row in enumerate(rows):
-        bad = row[(row < 0) | (row >= x.count)]
-        if len(bad):
-            raise IndexError(
-                f"`in_ids` of sample {s} names sample {int(bad[0])} of a batch of {x.count}"
-            )
+    named = np.concatenate(rows)
+    bad = np.flatnonzero((named < 0) | (named >= x.count))
+    if len(bad):
+        s = int(np.searchsorted(np.cumsum([len(r) for r in rows]), bad[0], "right"))
+        raise IndexError(
+            f"`in_ids` of sample {s} names sample {int(named[bad[0]])} of a batch of {x.count}"
+        )
     rows = rows if len(rows) == x.count else rows * x.count
     counts = np.array([len(r) for r in rows])
     # round up to 1, 2 or a multiple of 4, so that different numbers of regions share kernels
     most = max(int(counts.max()), 1)
     most = most if most <= 2 else -(-most // CHAIN) * CHAIN
     filled = np.repeat(np.arange(x.count)[:, None], most, axis=1)
-    for s, row in enumerate(rows):
-        filled[s, : len(row)] = row
+    filled[np.arange(most) < counts[:, None]] = np.concatenate(rows)
     return filled, counts
 
 
@@ -263,18 +263,21 @@ def _numbers(name: str, absolute, relative, extents: Array, counts: Array, round
         raise ValueError(f"`{name}` and `{name}_rel` exclude each other")
     shown = name if relative is None else f"{name}_rel"
     given = absolute if relative is None else relative
-    result = np.zeros(extents.shape, np.int64)
-    for s in range(len(result)):
-        rows = given[s % len(given)]
-        if rows.shape != (counts[s], 2):
+    every = given if len(given) == len(extents) else given * len(extents)
+    for s, (rows, count) in enumerate(zip(every, counts.tolist(), strict=True)):
+        if rows.shape != (count, 2):
             raise ValueError(
-                f"`{shown}` must have a row of 2 numbers for each of the {int(counts[s])} regions "
+                f"`{shown}` must have a row of 2 numbers for each of the {count} regions "
                 f"of sample {s}, got shape {rows.shape}"
             )
-        if relative is not None:
-            check_numbers(shown, rows)
-            rows = rounding(rows * extents[s, : counts[s]].astype(np.float32))
-        result[s, : counts[s]] = check_numbers(shown, rows)
+    result = np.zeros(extents.shape, np.int64)
+    if not every:
+        return result
+    numbers = check_numbers(shown, np.concatenate(every))
+    used = np.arange(extents.shape[1]) < counts[:, None]
+    if relative is not None:
+        numbers = check_numbers(shown, rounding(numbers * extents[used].astype(np.float32)))
+    result[used] = numbers
     return result
 
 

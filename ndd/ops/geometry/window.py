@@ -11,7 +11,7 @@ from ...core import convert
 from ...core.inputs import on_gpu
 from ...fusion.graph import build
 from ...fusion.graph.node import Node
-from ...fusion.graph.shapes import MAX_EXTENT, Array, Shapes
+from ...fusion.graph.shapes import MAX_EXTENT, Array, are_within
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
 from ...kernels.ir.dtypes import DType
@@ -29,15 +29,20 @@ CROP_ROUNDINGS = ("round", "truncate")
 
 def check_numbers(name: str, values: Array) -> Array:
     """Reject values that cannot be a position or an extent: infinite, nan or huge ones."""
-    fits = (values >= -MAX_EXTENT) & (values <= MAX_EXTENT)
-    if not fits.all():
+    if not are_within(values, -MAX_EXTENT, MAX_EXTENT):
+        fits = (values >= -MAX_EXTENT) & (values <= MAX_EXTENT)
         raise ValueError(f"`{name}` is out of range: {values[~fits].flat[0]:g}")
     return values
 
 
 def round_away(x: Array) -> Array:
     """Nearest integers; halves away from zero."""
-    whole = np.trunc(check_numbers("window", x))
+    check_numbers("window", x)
+    return x if x.dtype.kind == "i" else _rounded(x)
+
+
+def _rounded(x: Array) -> Array:
+    whole = np.trunc(x)
     return (whole + np.copysign(np.abs(x - whole) >= 0.5, x)).astype(np.int64)
 
 
@@ -55,6 +60,8 @@ def axis_rows(
     else:
         given = [checked_axes(row.tolist(), x.rank) for row in axes]
     rows = [np.array(row or range(x.rank), np.int64) for row in given]
+    if len(rows) == 1:
+        return rows[0][None]
     return rows if len({len(row) for row in rows}) > 1 else np.stack(rows)
 
 
@@ -119,8 +126,11 @@ def c_cast(value: float, dtype: DType) -> Any:
 
     A value outside the machine's integer (32 bits; 64 for u32, i64, u64) becomes its lowest value.
     """
-    with np.errstate(over="ignore"):
+    if abs(value) < 2.0**127:
         number = float(np.float32(value))
+    else:
+        with np.errstate(over="ignore"):
+            number = float(np.float32(value))
     if dtype.is_float:
         return number
     if not dtype.is_integer:
@@ -169,7 +179,7 @@ def take_window(
     extents = x.shapes.rows
     rule = rule_of(policy)
     if rule == "constant":
-        fill, fill_axes = fill_node(fill_values, x, layout, Shapes(size).checked().rows)
+        fill, fill_axes = fill_node(fill_values, x, layout, size)
         return build.window(op, x, axes, start, size, x.batch, fill, fill_axes)
     if rule == "trim_to_shape":
         first = np.clip(start, 0, extents)
@@ -204,33 +214,36 @@ def crop_bounds(
     layout = x.layout or ""
     depth = "D" if "D" in layout else "F"
     wanted = _crop_sizes(crop, crop_w, crop_h, crop_d)
-    count = x.count
     rows = x.shapes.rows
-    start = np.zeros((count, x.rank), np.int64)
-    size = np.array(rows)
+    start, size = np.zeros(rows.shape, np.int64), rows.copy()
     axes: list[int] = []
+    cut: list[tuple[Array, Array]] = []  # extents and relative positions, in the order of `axes`
     for letter, position, name in (
         ("H", pos_y, "crop_pos_y"), ("W", pos_x, "crop_pos_x"), (depth, pos_z, "crop_pos_z"),
     ):  # fmt: skip
         extent = wanted.get("D" if letter == depth else letter)
         if letter not in layout or not wanted:
             continue
-        bad = ~((position >= 0) & (position <= 1))
-        if bad.any():
-            s = int(np.flatnonzero(bad)[0])
+        if not are_within(position, 0, 1):
+            s = int(np.flatnonzero(~((position >= 0) & (position <= 1)))[0])
             raise ValueError(
                 f"`{name}` must lie in [0, 1], got {float(position[s]):g} for sample {s}"
             )
-        if extent is None:
-            continue
-        axis = layout.index(letter)
-        cut = np.trunc(check_numbers("crop", extent)).astype(np.int64)
-        full = rows[:, axis]
-        length = np.where(cut > 0, cut, full)
-        place = position.astype(np.float64) * (full - length)
-        anchor = round_away(place) if rounding == "round" else np.trunc(place).astype(np.int64)
-        start[:, axis], size[:, axis] = anchor, length
-        axes.append(axis)
+        if extent is not None:
+            axes.append(layout.index(letter))
+            cut.append((check_numbers("crop", extent), position))
+    if not axes:
+        return axes, start, size
+    # All axes together: operations on short arrays take as long as those on shorter ones.
+    length = np.empty((x.count, len(axes)), np.int64)
+    place = np.empty((x.count, len(axes)))
+    for k, (extent, position) in enumerate(cut):
+        length[:, k], place[:, k] = extent, position  # truncates extents
+    full = rows[:, axes]
+    length = np.where(length > 0, length, full)
+    place *= full - length
+    start[:, axes] = _rounded(place) if rounding == "round" else place.astype(np.int64)
+    size[:, axes] = length
     return axes, start, size
 
 

@@ -195,7 +195,7 @@ def remap(
     for dimension, axis in enumerate(places[0]):
         if axis in axes:
             rows[:, axis] = mapx.shapes.rows[:, dimension]
-    shapes = Shapes(rows)
+    shapes = Shapes.known(rows)
     check_pixels(x, axes, shapes)
     inputs = [x, mapx, mapy, _origin(pixel_origin, x)]
     return build.pointwise(

@@ -41,8 +41,10 @@ def quarter_turns(x: Node, axes: list[int], degrees: Array, shapes: Shapes) -> N
     fits = new == np.where(is_odd[:, None], old[:, ::-1], old)
     if not (is_odd.any() and fits.all()):
         return None
-    turns, is_odd = (np.broadcast_to(v, (shapes.count,)) for v in (turns, is_odd))
-    even, odd = (_turned(x, axes, turns, is_odd == side, shapes, side) for side in (False, True))
+    if len(turns) != shapes.count:
+        turns, is_odd = turns.repeat(shapes.count), is_odd.repeat(shapes.count)
+    moves = _moves(x, axes, turns)
+    even, odd = (_turned(x, moves, is_odd == side, shapes, side) for side in (False, True))
     flags = rows_node(is_odd[:, None].astype(np.int32), x, dt.int32)
     every = tuple(range(x.rank))
     inputs, places = [even, odd, flags], [every, every, ()]
@@ -54,20 +56,23 @@ def _chosen(even: Expr, odd: Expr, flags: Expr) -> Expr:
     return ex.select(is_odd, odd, even)
 
 
+def _moves(x: Node, axes: list[int], turns: Array) -> dict[int, tuple[Array, Array]]:
+    """Per axis of the image, the step and the offset of every sample."""
+    rows, columns = axes
+    # Row k of the result is column n - 1 - k of the image after one turn, and column k after three.
+    backwards = {rows: turns >= 2, columns: (turns == 1) | (turns == 2)}
+    return {a: (1 - 2 * b, b * (x.shapes.rows[:, a] - 1)) for a, b in backwards.items()}
+
+
 def _turned(
-    x: Node, axes: list[int], turns: Array, own: Array, shapes: Shapes, on_side: bool
+    x: Node, moves: dict[int, tuple[Array, Array]], own: Array, shapes: Shapes, on_side: bool
 ) -> Node:
     """The samples in `own`, turned; all others repeat their first pixel."""
-    rows, columns = axes
+    rows, columns = axes = tuple(moves)
     count = shapes.count
     step, offset = np.ones((count, x.rank), np.int64), np.zeros((count, x.rank), np.int64)
-    # Row k of the result is column n - 1 - k of the image after one turn, and column k after three.
-    backwards = {rows: (2, 3), columns: (1, 2)}
-    last = np.broadcast_to(x.shapes.rows, (count, x.rank)) - 1
-    for axis, which in backwards.items():
-        mirrored = np.isin(turns, which)
-        step[:, axis] = np.where(own, np.where(mirrored, -1, 1), 0)
-        offset[:, axis] = np.where(own & mirrored, last[:, axis], 0)
+    for axis, (steps, offsets) in moves.items():
+        step[:, axis], offset[:, axis] = steps * own, offsets * own
     mapping = list(range(x.rank))
     if on_side:
         mapping[rows], mapping[columns] = columns, rows

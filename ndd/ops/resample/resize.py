@@ -103,7 +103,7 @@ def _warped_after(name: str, before: Sampling, x: Node, f: Frame, dtype: DType) 
     rows[:, list(before.axes)] = f.out
     matrices = frame_matrices(f)
     matrix = rows_node(matrices.reshape(len(matrices), -1).astype(np.float32), x)
-    return warp(name, x, matrix, None, Shapes(rows).checked(), None, LINEAR, dtype)
+    return warp(name, x, matrix, None, Shapes.known(rows).checked(), None, LINEAR, dtype)
 
 
 def _resized(
@@ -116,7 +116,7 @@ def _resized(
     inner = len(axes) - 1 if innermost is None else innermost
     rows = np.array(x.shapes.rows)
     rows[:, list(axes)] = f.out
-    shapes = Shapes(rows).checked()
+    shapes = Shapes.known(rows).checked()
     is_rounded = dtype.is_integer and not all(bool((k == NEAREST).all()) for k in kinds)
     elements = rows[:, axes[inner] + 1 :].prod(axis=1) if is_rounded else None
     plan = plan_taps(f, kinds, antialias, inner, elements, 128 // dtype.bits)
@@ -136,7 +136,7 @@ def _interpolated(name: str, x: Node, axes: list[int], shapes: Shapes, taps: lis
     if len(axes) > 3:
         rows = np.array(shapes.rows)
         rows[:, axes[3:]] = x.shapes.rows[:, axes[3:]]
-        x = _interpolated(name, x, axes[:3], Shapes(rows).checked(), taps[:3])
+        x = _interpolated(name, x, axes[:3], Shapes.known(rows).checked(), taps[:3])
         return _interpolated(name, x, axes[3:], shapes, taps[3:])
     return build.resample(name, x, axes, shapes, taps, x.batch)
 
@@ -286,7 +286,7 @@ class _Extents:
 
     def __init__(self, x: Node, rows: Array) -> None:
         self.layout, self.count, self.rank = x.layout, x.count, x.rank
-        self.shapes = Shapes(rows)
+        self.shapes = Shapes.known(rows)
 
 
 @op.graph(

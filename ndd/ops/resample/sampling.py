@@ -62,7 +62,7 @@ def resized(x: Node, axes: Sequence[int], size: Array | None) -> Shapes:
         raise ValueError(f"`size` must be positive, got {size.min():g}")
     rows = np.array(np.broadcast_to(x.shapes.rows, (max(x.count, len(size)), x.rank)))
     rows[:, list(axes)] = np.maximum(round_away(check_numbers("size", size)), 1)
-    return Shapes(rows).checked()
+    return Shapes.known(rows).checked()
 
 
 def check_pixels(x: Node, axes: Sequence[int], shapes: Shapes) -> None:

@@ -256,7 +256,7 @@ def rotate(
     else:
         rows = np.array(np.broadcast_to(x.shapes.rows, (max(x.count, len(turn)), x.rank)))
         rows[:, axes] = _canvas(turn, extents)[:, ::-1]
-        shapes = Shapes(rows).checked()
+        shapes = Shapes.known(rows).checked()
     kind = result_type(x, dtype or output_dtype, interp_type)
     if frames == 1 and can_turn(x, interp_type, kind) and not merging():
         turned = quarter_turns(x, axes, angle[:, 0], shapes)
@@ -274,8 +274,8 @@ def rotate(
 def _by_frame(name: str, values: Any, width: int, x: Node) -> Any:
     """Numbers [samples or 1, frames * width], checked; each sample has them for one frame or for
     all. Sequences with fewer frames than others repeat the numbers of their last one."""
-    if values is None:
-        return None
+    if values is None or (not isinstance(values, list) and values.shape[1:] == (width,)):
+        return values
     layout = x.layout or ""
     counts = x.shapes.rows[:, layout.index("F")] if "F" in layout else np.ones(1, np.int64)
     given = np.array([len(v) for v in values] if isinstance(values, list) else values.shape[1:])
@@ -308,7 +308,10 @@ def _rotations(degrees: Array, axis: Array | None, ndim: int) -> Array:
     square = (degrees % 90 == 0) & (np.minimum(np.abs(c), np.abs(s)) < 1e-5)
     c, s = (np.where(square, np.rint(v), v) for v in (c, s))
     if ndim == 2:
-        return np.stack([np.stack([c, -s], -1), np.stack([s, c], -1)], -2)
+        turn = np.empty((*c.shape, 2, 2))
+        turn[..., 0, 0] = turn[..., 1, 1] = c
+        turn[..., 0, 1], turn[..., 1, 0] = -s, s
+        return turn
     if axis is None:
         raise ValueError("`axis` is required for volumes")
     vector = axis.astype(np.float64).reshape(len(axis), -1, 3)
@@ -343,16 +346,18 @@ def _canvas(turn: Array, extents: Array) -> Array:
         parts = parts.astype(np.float32)  # upstream finds the largest in float32
     size = np.ceil((parts @ extents[:, None, :, None])[..., 0] - SLACK).astype(np.int64)
     size = np.maximum(size, 1)
-    own = np.broadcast_to(np.arange(parts.shape[-1]), parts.shape[:-1])
-    largest = parts.argmax(axis=-1)
-    stays = np.take_along_axis(parts, own[..., None], -1)[..., 0] >= parts.max(axis=-1)
-    source = np.where(stays, own, largest)
-    like = np.take_along_axis(np.broadcast_to(extents[:, None], size.shape), source, axis=-1)
+    own = np.arange(parts.shape[-1])
+    stays = parts.diagonal(axis1=-2, axis2=-1) >= parts.max(axis=-1)
+    source = np.where(stays, own, parts.argmax(axis=-1))
+    like = extents[:, None, :1]
+    for k in range(1, len(own)):
+        like = np.where(source == k, extents[:, None, k : k + 1], like)
     return (size + (size + like) % 2).max(axis=1)
 
 
 def _about_centres(turn: Array, source: Array, target: Array) -> Array:
     """Matrices [samples, frames, n, n + 1] that map the centre `target` to `source`."""
     offset = source[:, None, :, None] - turn @ target[:, None, :, None]
-    linear_part = np.broadcast_to(turn, (*offset.shape[:-1], turn.shape[-1]))
-    return np.concatenate([linear_part, offset], axis=-1)
+    matrices = np.empty((*offset.shape[:-1], turn.shape[-1] + 1))
+    matrices[..., :-1], matrices[..., -1:] = turn, offset
+    return matrices

@@ -21,7 +21,7 @@ def _shapes(shape, count: int | None) -> Shapes:
     if bool((shape < 0).any()):
         raise ValueError(f"`shape` must not be negative, got {tuple(shape.min(axis=0).tolist())}")
     rows = np.broadcast_to(shape, (count or 1, shape.shape[1]))
-    return Shapes(np.ascontiguousarray(rows)).checked()
+    return Shapes.known(rows).checked()
 
 
 def _filled(name: str, value: Node, shapes: Shapes, layout: str | None, batch: bool) -> Node:

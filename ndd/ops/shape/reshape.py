@@ -43,7 +43,7 @@ def _concatenate(name: str, inputs: tuple[Node, ...], axis: int, layout: str | N
     rows = np.array(first.shapes.rows)
     rows[:, axis] = np.sum(extents, axis=0)
     starts = np.cumsum([np.zeros_like(extents[0]), *extents[:-1]], axis=0)
-    return _join(name, inputs, tuple(range(first.rank)), axis, starts, Shapes(rows), layout)
+    return _join(name, inputs, tuple(range(first.rank)), axis, starts, Shapes.known(rows), layout)
 
 
 # Each part adds a test to every element, so more parts than this are joined in several rounds.
