@@ -297,7 +297,8 @@ class Pipeline:
             others, pixels = [[c for c, q in moved if (q == p) == k] for k in (False, True)]
             kernels.append(sample_kernel(step.kernel, table, others, pixels, own))
         arguments = pictures, self.memory[p], p in self.scratch, kernels, self.between
-        return pictures.job(*arguments)
+        job: DecodeJob = pictures.job(*arguments)
+        return job
 
     def _has_regions(self, p: int) -> bool:
         return self.nodes[p].definition.kind.has_regions

@@ -60,7 +60,7 @@ class DecodeJob:
 
     def __init__(
         self, pictures: Pictures, targets: Array, in_scratch: bool, kernels: list[Kernel],
-        between: int, state: Job | None = None,
+        between: int, state: Job | None = None, yields: bool = True,
     ) -> None:  # fmt: skip
         self._pictures = pictures
         rows = pictures.rows
@@ -72,6 +72,7 @@ class DecodeJob:
             next=0, count=len(rows), pictures=pointer(EncodedPicture.from_buffer(rows.data)),
             in_scratch=in_scratch, spec=spec, format=form, between=between,
             kernels=(Kernel * len(kernels))(*kernels), kernel_count=len(kernels),
+            yields=yields,
         )  # fmt: skip
         self._loop = loop(pictures.library.functions)
 
@@ -87,7 +88,7 @@ class DecodeJob:
     def run_held(self, begin: int, end: int, scratch: int) -> None:
         """Process those samples of [begin, end) whose pixels are held (structures.HELD)."""
         part = Job.from_buffer_copy(self._job)
-        part.next, part.count = begin, end
+        part.next, part.count, part.yields = begin, end, False
         self._loop(addressof(part), 0, scratch)
 
     def left(self) -> list[int]:

@@ -63,6 +63,7 @@ class Job(Structure):
         ("between", c_int64),  # offset of the kernels' own scratch memory in the thread's
         ("kernels", POINTER(Kernel)),
         ("kernel_count", c_int64),
+        ("yields", c_bool),  # whether a thread lets others run after each picture
     )  # fmt: skip
 
 

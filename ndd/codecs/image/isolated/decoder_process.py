@@ -225,13 +225,16 @@ class DecoderProcess:
     def _is_readable(self, seconds: int) -> bool:
         """Wait for an answer; False if the process has worked on one file for this long."""
         place: int | None = None
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
+        left = float(seconds)
+        while left > 0:
+            begin = time.monotonic()
             if self._ready.poll(min(left, _LOOK_SECONDS) * 1000):
                 return True
+            # It counts no more than that if all processes were stopped meanwhile.
+            left -= min(time.monotonic() - begin, 2 * _LOOK_SECONDS)
             before, place = place, self._progress.culprit(self._first, MOST_AT_ONCE)
             if before not in (None, place):
-                end = time.monotonic() + seconds
+                left = float(seconds)
         return False
 
 
