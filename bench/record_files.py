@@ -3,7 +3,8 @@
 Chains decode photos of 110 KB, crop, mirror and normalise them; the files are in the page cache.
 Without decoding, a call reads one epoch of records. The oracle and the packages (`tfrecord` and
 `webdataset`, whose iterators are Python) have copied each byte then. `ndd` leaves large records in
-mapped files, so here, and only here, a byte of each page of each record is read as well.
+mapped files, so here, and only here, a byte of each page of each record is read as well, by native
+code: in NumPy it would take a third of the time that is measured.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numba import njit
 
 import ndd
-from ndd.fusion.graph.storage import array_at
 from ndd.kernels.cpu.bus_errors import PAGE
+from ndd.kernels.cpu.native import primitives
 from ndd.readers.stores import tar, tfrecord_file
 from ndd.readers.stores.crc32c import of_memory
 
@@ -32,6 +34,7 @@ from .photos import folder, photos
 BATCH = 64
 SMALL, SMALL_BYTES = 20_000, 1000
 FILES = 4  # of each data set
+_get_u8 = primitives.get_u8  # type: ignore[attr-defined]
 Runs = dict[str, Callable[[], object]]
 
 
@@ -168,15 +171,19 @@ def _epochs(reader: Any, look: Callable[[Any], object] = id) -> Callable[[], obj
 
 def _look(batch: Any) -> int:
     """The sum of a byte of each page of each sample."""
-    storage, sizes = batch._node.stored, batch._node.shapes.volumes
-    pages = np.maximum(-(-sizes // PAGE), 1)
-    first = np.cumsum(pages) - pages
-    places = (np.arange(pages.sum()) - np.repeat(first, pages)) * PAGE
-    places += np.repeat(storage.addresses, pages)
-    begin = int(places.min())
-    # Nothing between these places is looked at.
-    memory = array_at(begin, (int(places.max()) - begin + 1,), np.dtype(np.uint8))
-    return int(memory[places - begin].sum())
+    node = batch._node
+    return int(_sum_of_pages(node.stored.addresses, node.shapes.sizes(node.dtype.bytes)))
+
+
+@njit(nogil=True)
+def _sum_of_pages(addresses: Any, sizes: Any) -> int:
+    total = 0
+    for k in range(len(addresses)):
+        for at in range(0, sizes[k], PAGE):
+            total += _get_u8(addresses[k], at)
+        if sizes[k] > 0:  # where the last page begins depends on the address
+            total += _get_u8(addresses[k], sizes[k] - 1)
+    return total
 
 
 def _tfrecord_package(made: RecordSet) -> Callable[[], object] | None:

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,14 +32,60 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run long tests first, so that no worker still runs one when the others have finished."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Run long tests first, so that no worker still runs one when the others have finished.
+
+    xdist gives each worker a run of neighbouring tests, so every such run begins with its share of
+    the long ones. Those of a file stay together, because they share fixtures.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("slow"):
+            files.setdefault(item.path, []).append(item)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for tests in sorted(files.values(), key=_seconds, reverse=True):
+        shares[min(range(workers), key=lambda k: _seconds(shares[k]))] += tests
+    others = [item for item in items if not item.get_closest_marker("slow")]
+    left = len(items)
+    items.clear()
+    for k, share in enumerate(shares):
+        size = max(left // (workers - k) - len(share), 0)  # xdist divides them in this way
+        items += share + others[:size]
+        others = others[size:]
+        left -= len(share) + size
+
+
+def _seconds(tests: list[pytest.Item]) -> float:
+    """How long tests take on a quiet machine, by their marks."""
+    marks = (item.get_closest_marker("slow") for item in tests)
+    return sum(float(mark.kwargs.get("seconds", 10)) for mark in marks if mark)
+
+
+_was_collected = False
+
+
+def _note_collection(phase: str, info: dict[str, int]) -> None:
+    global _was_collected
+    _was_collected = _was_collected or info["generation"] == 2
 
 
 def pytest_collection_finish() -> None:
     """Freeze the objects that imports made, so that no collection walks through them (5 % of all time)."""
     gc.collect()
     gc.freeze()
+    gc.callbacks.append(_note_collection)
+
+
+def pytest_runtest_logfinish() -> None:
+    """After a test with a full collection, freeze what is left, which is what the compilers keep.
+
+    In a process that has compiled much, each such collection would take more than a second.
+    """
+    global _was_collected
+    if _was_collected:
+        gc.collect()
+        gc.freeze()
+        _was_collected = False
 
 
 def pytest_unconfigure() -> None:

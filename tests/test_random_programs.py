@@ -22,7 +22,7 @@ EXAMPLES = int(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=120)
 @settings(
     max_examples=EXAMPLES,
     derandomize=EXAMPLES <= 100,
@@ -84,6 +84,7 @@ def reference_kernels(monkeypatch):
     monkeypatch.setattr(cpu_runtime, "get_kernel", ReferenceKernel)
 
 
+@pytest.mark.slow(seconds=30)
 @settings(
     max_examples=MANY,
     derandomize=MANY <= 1000,

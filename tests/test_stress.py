@@ -136,7 +136,7 @@ def fixed_programs(count: int) -> list[tuple[programs.Program, list[list[np.ndar
     return list(zip(made, wanted, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=60)
 def test_sixteen_threads() -> None:
     known = fixed_programs(12)
     shared = ndd.math.sin(ndd.tensor(np.linspace(0, 9, 1000, dtype=np.float32))) * 2.0

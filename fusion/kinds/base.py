@@ -126,6 +126,11 @@ class Kind:
         of a colour transform. A loop over such an axis is slow."""
         return False
 
+    def shares_loops(self, own: Node, other: Node) -> bool:
+        """Whether the kernel that computes node `own` may also compute `other`, in the same loops
+        of a core. If lowering finds that it cannot, one of them is stored."""
+        return False
+
     def cost_in_rows(self) -> int | None:
         """The cost of an element of a row, for a kind that `keeps_rows`; None if impossible."""
         return self.cost_anywhere()

@@ -15,7 +15,7 @@ from ...kernels.ir.expr import Expr
 from ...kernels.ir.windows import BORDERS, LINES, MAX_TILED_TAPS, TiledSum, WindowSum
 from ..graph.node import Node
 from ..graph.shapes import Array, Number, Shapes
-from .base import DEAR, Kind, Reads, Terms, Work, make
+from .base import DEAR, Kind, Reads, Terms, Work, interned, made_of
 from .tabled import NUMBERS
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ def neighbourhood(
             f"the window is too large: {widest} elements, and at most {MAX_WINDOW} are possible"
         )
     is_scaled = windows.scale is not None
-    kind = Neighbourhood(x.rank, tuple(axes), border, parts, is_scaled, is_symmetric, is_tiled)
+    kind = interned(
+        Neighbourhood, x.rank, tuple(axes), border, parts, is_scaled, is_symmetric, is_tiled
+    )
     inputs = [x, weights] if fill is None else [x, weights, fill]
-    return make(op, kind, inputs, shapes, x.layout, x.batch, windows)
+    return made_of(kind, op, inputs, shapes, x.layout, x.batch, windows)

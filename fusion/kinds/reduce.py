@@ -73,6 +73,15 @@ class Reduce(Kind):
     def loops_over(self, dimension: int) -> bool:
         return dimension in self.axes
 
+    def shares_loops(self, own: Node, other: Node) -> bool:
+        """A sum and the sum of squares of the same integers; see `Reduction.second`."""
+        if other.kind is not self or own.device is not None or self.is_mean:
+            return False
+        x, y = own.inputs[0], other.inputs[0]
+        if self.acc.is_float or self.combine != "add" or not x.shapes.same_as(y.shapes):
+            return False
+        return x in y.inputs or y in x.inputs
+
     def check(self, node: Node) -> None:
         super().check(node)
         x = node.inputs[0]
@@ -106,8 +115,7 @@ class Reduce(Kind):
             value, (None,) * len(self.axes), count, self.combine, self.acc,
             None if not where else where[0][0],
         )  # fmt: skip
-        lowering.claim(position, where, core, which)
-        combined = Expr("core", self.acc, (), which)
+        combined = Expr("core", self.acc, (), lowering.claim(position, where, core, which).attr)
         if not self.is_mean:
             return combined
         divisor = Expr("core", dt.int64, (), ("at", DIVISOR))

@@ -243,11 +243,11 @@ def _keeps_channels(x: Node, axis: int, start: Array, size: Array, step: Array |
 
 def permute(op: str, x: Node, perm: Sequence[int], layout: str | None) -> Node:
     """Reorder axes: output axis k is input axis perm[k]."""
-    if list(perm) == list(range(x.rank)):
+    order = list(perm)
+    if order == list(range(x.rank)):
         return relabel(op, x, layout)
-    axes = tuple(list(perm).index(d) for d in range(x.rank))
-    shapes = Shapes(np.ascontiguousarray(x.shapes.rows[:, list(perm)]))
-    return view(op, x, axes, shapes, layout, onto=True)
+    axes = tuple([order.index(d) for d in range(x.rank)])
+    return view(op, x, axes, x.shapes.keeping(tuple(order)), layout, onto=True)
 
 
 def relabel(op: str, x: Node, layout: str | None) -> Node:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...kernels.cpu.helpers import looks_up_many
 from ...kernels.ir.tabulate import tabulated
-from ..kinds.base import Terms
+from ..kinds.base import Kind, Terms
 from .draft import Draft
-from .keep import MAX_GROUP_NODES
+from .keep import MAX_GROUP_NODES, share_loops
 from .lowering import CoreConflictError, Lowering
 from .steps import DecodeStep, KernelStep, OpaqueStep, Step
 
@@ -54,11 +54,19 @@ def store_on_the_way(draft: Draft) -> None:
         kind = draft.kind(p)
         # Every reader must run after the value is stored, so only the first one can store it.
         first = min(readers[p], default=None)
-        if first in draft.groups and kind is not None and kind.may_store_on_the_way:
+        if first in draft.groups and kind is not None and _may_absorb(draft, p, kind, first):
             assert first is not None
             if p in draft.apart and draft.node(p).op != draft.node(first).op:
                 continue
             _absorb(draft, p, first, readers)
+
+
+def _may_absorb(draft: Draft, p: int, kind: Kind, reader: int) -> bool:
+    """Whether the kernel of `reader` may compute and store `p`, too."""
+    if kind.may_store_on_the_way:
+        return True
+    core = draft.groups[reader].core_at
+    return core is not None and share_loops(draft, p, core)
 
 
 def _readers(draft: Draft) -> dict[int, set[int]]:
@@ -82,7 +90,8 @@ def _absorb(draft: Draft, p: int, reader: int, readers: dict[int, set[int]]) -> 
         return
     if not all(_is_onto(draft, terms, into.rank) for q, terms in group.loads if q == p):
         return  # lowering would find this, too, but slowly if it is read at many positions
-    if group.has_core and own.has_core:
+    a, b = own.core_at, group.core_at
+    if a is not None and b is not None and not share_loops(draft, a, b):
         return
     inline = frozenset({p, *group.stores} - {reader})
     try:

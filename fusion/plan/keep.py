@@ -304,6 +304,8 @@ def keep_all_but_one_core(draft: Draft) -> None:
             if core is not None and i not in draft.keep:
                 met.setdefault(core, []).append(i)
         stay = [p] if own else list(met)[-1:]
+        if not own and len(met) > 1:
+            stay += [core for core in met if share_loops(draft, stay[0], core)][:1]
         if own:
             stay += [core for core in met if _fits_inside(draft, p, core)][:1]
         for core, through in met.items():
@@ -311,6 +313,12 @@ def keep_all_but_one_core(draft: Draft) -> None:
                 held = through[0] if len(through) == 1 else core
                 draft.keep[held] = "a kernel computes one resample, filter or reduction"
         carried.append(stay[0] if stay else None)
+
+
+def share_loops(draft: Draft, p: int, q: int) -> bool:
+    """Whether one core may compute two values that need one."""
+    kind = draft.kind(p)
+    return p != q and kind is not None and kind.shares_loops(draft.node(p), draft.node(q))
 
 
 def _fits_inside(draft: Draft, p: int, inner: int) -> bool:

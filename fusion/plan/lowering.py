@@ -94,6 +94,7 @@ class Lowering:
         self._indices: dict[Term, int] = {}
         self._memo: dict[Request, Expr] = {}
         self._cores: list[tuple[int, Terms, Core] | None] = [None, None]  # outer, inner
+        self._claims: list[list[tuple[int, Terms, Core]]] = [[], []]  # what they were made from
         self.rank = nodes[root].rank
         self.channels = static_channels(nodes[root])  # the channel axis, if it may be unrolled
         terms = identity_terms(self.rank)
@@ -107,6 +108,11 @@ class Lowering:
     @property
     def has_core(self) -> bool:
         return self._cores[0] is not None
+
+    @property
+    def core_at(self) -> int | None:
+        """The value that the kernel's core computes."""
+        return None if self._cores[0] is None else self._cores[0][0]
 
     # -- values --------------------------------------------------------------------------------
 
@@ -262,11 +268,26 @@ class Lowering:
         inside = self._is_inside(where)
         if not inside and self._reads_core(core):
             core = replace(core, inner=self._inner_of(core))
-        found = (position, where, core)
-        if self._cores[inside] not in (None, found):
+        found, claims = (position, where, core), self._claims[inside]
+        if found not in claims:
+            self._cores[inside] = self._joined(self._cores[inside], found, inside)
+            claims.append(found)
+        behind = (core.lanes,) if claims.index(found) else ()
+        return Expr("core", self.nodes[position].dtype, (), (*which, *behind))
+
+    def _joined(
+        self, held: tuple[int, Terms, Core] | None, found: tuple[int, Terms, Core], inside: bool
+    ) -> tuple[int, Terms, Core]:
+        """The core of a kernel that has the core `held` so far and needs `found`, too."""
+        if held is None:
+            return found
+        position, where, core = found
+        both = None
+        if not inside and held[1] == where and self.nodes[position].device is None:
+            both = held[2].beside(core)
+        if both is None:
             raise CoreConflictError(position)
-        self._cores[inside] = found
-        return Expr("core", self.nodes[position].dtype, (), which)
+        return held[0], where, both
 
     def keep_neighbours(self, position: int, where: Terms) -> None:
         """Store node `position` if neighbours of the kernel's result are not its neighbours along

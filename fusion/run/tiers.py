@@ -25,6 +25,7 @@ from ...kernels.common import forks
 from ...kernels.common.memo import Memo
 from ...kernels.cpu import compile_beside, functions, runtime
 from ...kernels.cpu import render as cpu
+from ...kernels.ir.spec import KernelSpec
 from ..plan.planner import PLANNER, Record
 from ..plan.program import Program
 from ..plan.steps import KernelStep, Plan
@@ -76,7 +77,7 @@ class Tiers:
     def __init__(self) -> None:
         self._lock = forks.lock()
         self.stepwise_runs = 0  # how many programs ran op by op; `ndd.report` says so
-        self._wishes: Memo[str, Wish] = Memo("kernels that were asked for", 4096)
+        self._wishes: Memo[KernelSpec, Wish] = Memo("kernels that were asked for", 4096)
         self.clear()
 
     def clear(self) -> None:
@@ -85,6 +86,7 @@ class Tiers:
         self._at_once = AT_ONCE
         self._budget = BUDGET
         self._wishes.clear()
+        self._beside: Wish | None = None  # what the process beside compiles now
 
     def plan_for(self, program: Program, fuse: bool) -> tuple[Plan, Record]:
         """The plan that a program takes now."""
@@ -138,32 +140,32 @@ class Tiers:
         return None
 
     def _wish(self, step: KernelStep) -> Wish:
-        return self._wishes.setdefault(runtime.kernel_file(step.spec, False), Wish())
+        return self._wishes.setdefault(step.spec, Wish())
 
     def _ask(self, step: KernelStep) -> Wish:
         """Note that a kernel was asked for, and have it compiled if that was often enough."""
-        name, wish = runtime.kernel_file(step.spec, False), self._wish(step)
+        wish = self._wish(step)
         wish.asked += 1
         if wish.state is not WishState.WANTED:
             return wish
-        if wish.asked == 1 and runtime.note_wish(name):
+        if wish.asked == 1 and runtime.note_wish(step.spec):
             wish.asked = ASKED
         compiler = compile_beside.COMPILER
         is_due = wish.asked >= ASKED and self._budget > 0
         if is_due and compiler.is_free() and compiler.is_possible():
+            name = runtime.kernel_file(step.spec, False)
             source = cpu.render(step.spec, name)
             if compiler.take(name, source, functions.used_by(source)):
                 self._budget -= 1
-                wish.state = WishState.COMPILING
+                self._beside, wish.state = wish, WishState.COMPILING
         return wish
 
     def _hear(self) -> None:
         """Take note of what the process beside has finished."""
-        finished = compile_beside.COMPILER.finished()
-        if finished is not None:
+        if compile_beside.COMPILER.finished() is not None and self._beside is not None:
             # A kernel that was compiled is not missing any more. If it still is, nobody else can
             # make it for this process.
-            self._wishes.setdefault(finished, Wish()).state = WishState.FAILED
+            self._beside.state, self._beside = WishState.FAILED, None
 
     def outlook(self, program: Program, plan: Plan) -> str:
         """What `explain` says about a plan that has not run; counts as no question for a kernel."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import mmap
+import os
 import signal
 from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_int, c_int64, c_long, c_size_t, c_uint8, c_void_p
@@ -54,6 +55,9 @@ _default = _Action()  # the system's own answer to a signal
 _maps: Array = np.zeros((MAPS, 3), np.int64)  # begin, end, the lowest page that was lost
 _free = [*range(MAPS)]
 _is_installed: list[bool] = []
+# Maps of more bytes than this do not stay resident: taking away 1 GB takes 10 ms.
+RESIDENT_BYTES = 1 << 30
+_looked_at = [0]  # bytes since pages were taken away
 _lock = forks.lock()
 
 _SOURCE = """
@@ -114,6 +118,10 @@ pass_number:
   call void %function(i32 %signal)
   br label %passed
 give_up:
+  %was_ignored = icmp eq i64 %handler, 1
+  %may_go_on = select i1 %is_from_system, i1 false, i1 %was_ignored
+  br i1 %may_go_on, label %passed, label %end_process
+end_process:
   %sigaction = inttoptr i64 {sigaction} to ptr
   %default = inttoptr i64 {default} to ptr
   %set = call i32 %sigaction(i32 %signal, ptr %default, ptr null)
@@ -129,17 +137,85 @@ end:
   ret void
 }}
 
-define i32 @ndd_touch_pages(ptr %a, ptr %b, i64 %begin, i64 %end, i64 %step) {{
+define i32 @ndd_ask_for_parts(ptr %a, ptr %b, i64 %rows, i64 %count, i64 %descriptor) {{
+start:
+  %fadvise = inttoptr i64 {fadvise} to ptr
+  %file = trunc i64 %descriptor to i32
+  br label %next
+next:
+  %k = phi i64 [0, %start], [%after, %ask]
+  %is_left = icmp ult i64 %k, %count
+  br i1 %is_left, label %ask, label %done
+ask:
+  %after = add i64 %k, 1
+  %offset = mul i64 %k, 16
+  %row = add i64 %rows, %offset
+  %begin_at = inttoptr i64 %row to ptr
+  %begin = load i64, ptr %begin_at
+  %end_at = getelementptr i64, ptr %begin_at, i64 1
+  %end = load i64, ptr %end_at
+  %size = sub i64 %end, %begin
+  %ignored = call i32 %fadvise(i32 %file, i64 %begin, i64 %size, i32 {will_need})
+  br label %next
+done:
+  ret i32 0
+}}
+
+define i32 @ndd_touch_parts(ptr %a, ptr %b, i64 %rows, i64 %count, i64 %unused) {{
 start:
   br label %next
 next:
-  %at = phi i64 [%begin, %start], [%after, %touch]
-  %is_left = icmp ult i64 %at, %end
-  br i1 %is_left, label %touch, label %done
+  %k = phi i64 [0, %start], [%k_after, %last]
+  %is_left = icmp ult i64 %k, %count
+  br i1 %is_left, label %row, label %done
+row:
+  %k_after = add i64 %k, 1
+  %offset = mul i64 %k, 16
+  %begin_place = add i64 %rows, %offset
+  %begin_at = inttoptr i64 %begin_place to ptr
+  %begin = load i64, ptr %begin_at
+  %end_at = getelementptr i64, ptr %begin_at, i64 1
+  %end = load i64, ptr %end_at
+  br label %page
+page:
+  %at = phi i64 [%begin, %row], [%after, %touch]
+  %is_inside = icmp ult i64 %at, %end
+  br i1 %is_inside, label %touch, label %last
 touch:
   %place = inttoptr i64 %at to ptr
   %byte = load volatile i8, ptr %place
-  %after = add i64 %at, %step
+  %after = add i64 %at, {page}
+  br label %page
+last:
+  %last_at = sub i64 %end, 1
+  %last_place = inttoptr i64 %last_at to ptr
+  %last_byte = load volatile i8, ptr %last_place
+  br label %next
+done:
+  ret i32 0
+}}
+
+define i32 @ndd_unmap_pages(ptr %a, ptr %b, i64 %rows, i64 %count, i64 %unused) {{
+start:
+  %madvise = inttoptr i64 {madvise} to ptr
+  br label %next
+next:
+  %k = phi i64 [0, %start], [%after, %row], [%after, %unmap]
+  %is_left = icmp ult i64 %k, %count
+  br i1 %is_left, label %row, label %done
+row:
+  %after = add i64 %k, 1
+  %offset = mul i64 %k, 24
+  %place = add i64 %rows, %offset
+  %begin_at = inttoptr i64 %place to ptr
+  %begin = load i64, ptr %begin_at
+  %end_at = getelementptr i64, ptr %begin_at, i64 1
+  %end = load i64, ptr %end_at
+  %is_used = icmp ugt i64 %end, %begin
+  br i1 %is_used, label %unmap, label %next
+unmap:
+  %size = sub i64 %end, %begin
+  %ignored = call i32 %madvise(i64 %begin, i64 %size, i32 {dont_need})
   br label %next
 done:
   ret i32 0
@@ -184,8 +260,8 @@ def _libc() -> Any:
 
 
 @memoized(1)
-def _code() -> tuple[int, Callable[[int, int, int], int], Callable[[int, int, int], int]]:
-    """The address of the handler, and the functions `touch_pages` and `copy_parts`."""
+def _code() -> tuple[int, dict[str, Callable[[int, int, int], int]]]:
+    """The address of the handler, and the other functions by their names."""
     libc = _libc()
 
     def address(function: Any) -> int:
@@ -196,6 +272,8 @@ def _code() -> tuple[int, Callable[[int, int, int], int], Callable[[int, int, in
         default=ctypes.addressof(_default), siginfo=_SA_SIGINFO,
         access=mmap.PROT_READ | mmap.PROT_WRITE,
         anonymous=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED,
+        madvise=address(libc.madvise), dont_need=mmap.MADV_DONTNEED,
+        fadvise=address(libc.posix_fadvise64), will_need=os.POSIX_FADV_WILLNEED,
         mmap=address(libc.mmap), sigaction=address(libc.sigaction), raise_=address(libc["raise"]),
     )  # fmt: skip
     with compiling:
@@ -204,8 +282,9 @@ def _code() -> tuple[int, Callable[[int, int, int], int], Callable[[int, int, in
         target = new_target()
         code = target.emit_object(llvm.parse_assembly(source))
         engine, handler = link("ndd_on_bus_error", code)
-        touch, copy = map(engine.get_function_address, ("ndd_touch_pages", "ndd_copy_parts"))
-    return handler, native(engine, touch), native(engine, copy)
+        names = ("ask_for_parts", "touch_parts", "unmap_pages", "copy_parts")
+        addresses = {name: engine.get_function_address(f"ndd_{name}") for name in names}
+    return handler, {name: native(engine, at) for name, at in addresses.items()}
 
 
 def protect() -> None:
@@ -240,7 +319,7 @@ class FileMap:
             made = _libc().mmap(None, nbytes, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
             if made == _FAILED:
                 raise OSError(ctypes.get_errno(), "mmap")
-            self.address, self.nbytes = made, nbytes
+            self.address, self.nbytes, self._descriptor = made, nbytes, descriptor
             self._row = _free.pop()
             # The end comes last: until then the handler does not look at the row.
             row = _maps[self._row]
@@ -251,10 +330,17 @@ class FileMap:
         """The lowest address that the file has lost and somebody looked at, or NOT_LOST."""
         return int(_maps[self._row, 2])
 
-    def touch(self, begin: int, end: int) -> None:
-        """Bring bytes into memory; `begin` and `end` are addresses."""
-        _code()[1](begin, end, PAGE)
-        _code()[1](end - 1, end, PAGE)
+    def touch(self, parts: Array) -> None:
+        """Bring bytes into memory; each row has a begin and an end, which are offsets."""
+        call = _code()[1]
+        parts = np.ascontiguousarray(parts, np.int64)
+        # Scattered parts come from the disk all at once: 1700 MB/s, one by one 850. The system
+        # reads on by itself behind neighbours: 2900 MB/s, with advice 1100.
+        if len(parts) > 1:
+            call["ask_for_parts"](parts.ctypes.data, len(parts), self._descriptor)
+        places = parts + self.address
+        call["touch_parts"](places.ctypes.data, len(places), 0)
+        _unmap_pages(int((parts[:, 1] - parts[:, 0]).sum()))
 
     def __del__(self) -> None:
         if self.__dict__.get("_row", -1) < 0:
@@ -265,7 +351,24 @@ class FileMap:
             _free.append(self._row)
 
 
+def _unmap_pages(nbytes: int) -> None:
+    """Count bytes that were looked at; after many, take the pages of all maps from this process.
+
+    They stay in the cache of the system, which has them back at the next look. Without this, the
+    resident memory of a process that reads 1 TB would grow until the system takes pages away.
+    """
+    _looked_at[0] += nbytes
+    if _looked_at[0] <= RESIDENT_BYTES:
+        return
+    with _lock:
+        _looked_at[0] = 0
+        if np.maximum(_maps[:, 1] - _maps[:, 0], 0).sum() > RESIDENT_BYTES:
+            # In native code, because a map that Python's garbage collector closes meanwhile would
+            # leave its addresses to others.
+            _code()[1]["unmap_pages"](_maps.ctypes.data, MAPS, 0)
+
+
 def copy_parts(rows: Array) -> None:
     """Copy memory; each row has the address to copy from, that to copy to, and the size."""
     rows = np.ascontiguousarray(rows, c_int64)
-    _code()[2](rows.ctypes.data, len(rows), 0)
+    _code()[1]["copy_parts"](rows.ctypes.data, len(rows), 0)

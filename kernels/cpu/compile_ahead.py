@@ -20,7 +20,10 @@ from pathlib import Path
 from ..common import own_process
 from ..common.disk_cache import LOCK_SECONDS, is_usable
 
-USUAL = ("sum_band_u8_3", "sum_rows_f32_ring", "sum_rows_u8", "sum_columns_3")
+# This process takes them from the end, so the two meet wherever they have got to.
+USUAL = (
+    "sum_band_u8_3", "sum_rows_f32_ring", "fill_taps", "sum_rows_u8", "pad_row", "sum_columns_3"
+)  # fmt: skip
 _process: subprocess.Popen[bytes] | None = None
 
 

@@ -70,10 +70,18 @@ class CpuCore(ABC):
 
     def element(self, positions: Sequence[str]) -> tuple[list[str], str]:
         """Lines that compute the core's `value` at one position, and the name of that value."""
-        writer, core = self.writer, self.spec.core
+        core = self.spec.core
         assert core is not None
+        lines, names = self.elements((core.value,), positions)
+        return lines, names[0]
+
+    def elements(
+        self, values: tuple[Expr, ...], positions: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        """The same for several values that the core combines."""
+        writer = self.writer
         lines: list[str] = []
-        for e in walk([core.value]):
+        for e in walk(values):
             if e.op == "const" or e in self.hoisted:
                 continue
             text = None
@@ -82,7 +90,7 @@ class CpuCore(ABC):
             elif e.op == "index":
                 text = self._index(e.attr, positions)
             lines.append(writer.assign(e, text))
-        return lines, writer.ref(core.value)
+        return lines, [writer.ref(v) for v in values]
 
     def hoist(self) -> list[str]:
         """Lines that compute, once per sample, the parts of `value` that no position changes."""

@@ -16,7 +16,7 @@ from typing import Any
 from ..common import background, forks
 from ..common.disk_cache import cache_dir, cached_object
 from ..common.memo import Memo, memoized
-from . import compile_ahead
+from . import compile_ahead, numba_start
 
 # Held while LLVM or Numba work. Their state cannot be made anew, so a fork waits for them.
 compiling = forks.foreign_lock()
@@ -83,6 +83,7 @@ def _symbol(name: str) -> str:
 def _compile(name: str) -> tuple[str, bytes]:
     global compile_count
     compile_count += 1
+    numba_start.load()
     from .native import catalogue
     from .native.compile import compile_native
 

@@ -95,6 +95,38 @@ def move_call(writer: Writer, axis: int, stores: Stores, begin: str, end: str) -
     return None
 
 
+def turn_call(writer: Writer, down: int, right: int, stores: Stores) -> list[str] | None:
+    """A call that moves an image whose rows may be columns of the source, along two loops; None if
+    loops must move it."""
+    if tests_of(writer, [value for _, _, value in stores]):
+        return None
+    found = [_source(writer, right, k, value, "0") for _, k, value in stores]
+    sources = [f for f in found if f is not None]
+    if len(sources) < len(found) or len(sources) != 3:
+        return None
+    if channels_side_by_side(writer, right, stores) is None:
+        return None
+    first, (point, k, _) = sources[0], stores[0]
+    access, target = writer.spec.loads[first.slot], writer.spec.stores[k]
+    likely = access.likely[right] if access.likely else None
+    if access.dtype.bytes > 1 or first.stride is not None or likely is not None:
+        return None
+    if any(s[:2] != (first.slot, first.offset + c) for c, s in enumerate(sources)):
+        return None
+    pinned = stores[0][2].attr[1]
+    shift = writer.operand(stores[0][2].attr[0])[1]
+    source = _address(writer, "in", first.slot, access, (*pinned, (down, "0"), (right, "0")), shift)
+    at = _address(writer, "out", k, target, (*point.items(), (down, "0"), (right, "0")))
+    steps = [_stride(writer, "in", first.slot, access, axis) for axis in (down, right)]
+    row = _stride(writer, "out", k, target, down)
+    return _call(writer, "turn_pixels", source, *steps, at, row, f"n_{down}", f"n_{right}")
+
+
+def _stride(writer: Writer, kind: str, k: int, access: Access, axis: int) -> str:
+    stride = access.strides[axis]
+    return f"{kind}_stride_{k}_{axis}" if stride is None else str(stride)
+
+
 def _call(writer: Writer, name: str, *args: str) -> list[str]:
     writer.helpers.add(name)
     return [f"{name}({', '.join(args)})"]

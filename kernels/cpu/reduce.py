@@ -30,12 +30,12 @@ def _reduction(spec: KernelSpec) -> Reduction:
     return spec.core
 
 
-def _sum_type(core: Reduction) -> DType:
+def _sum_type(core: Reduction, value: Expr) -> DType:
     """The type of partial results: for sums of short integers one of twice their bits."""
     if core.combine != "add" or core.acc.is_float:
         return core.acc
-    is_signed = core.value.dtype.kind is DType.Kind.signed
-    bits = bits_of(core.value)
+    is_signed = value.dtype.kind is DType.Kind.signed
+    bits = bits_of(value)
     if bits > 16:
         return core.acc
     if bits > 8:
@@ -51,12 +51,15 @@ def _in_blocks(core: Reduction) -> bool:
     """
     if core.acc.is_float:
         return False
-    kind = _sum_type(core)
-    return core.channels > 0 or (kind.bits == 16 and kind is not core.acc)
+    kinds = [_sum_type(core, value) for value in core.summands]
+    return core.channels > 0 or any(k.bits == 16 and k is not core.acc for k in kinds)
 
 
 class ReductionLines(CpuCore):
-    """Writes a `Reduction`; the result of channel c is `total_<c>`."""
+    """Writes a `Reduction`; the result of channel c is `total_<c>`.
+
+    If it sums values and their squares, it computes both totals in the same loops.
+    """
 
     @classmethod
     def areas(cls, spec: KernelSpec) -> tuple[str, ...]:
@@ -72,7 +75,8 @@ class ReductionLines(CpuCore):
         if core.acc.is_float:
             yield "lanes = scratch + area_lanes"
         elif _in_blocks(core):
-            yield f"lanes = stack_{STACK_BYTES}()"
+            for k in range(len(core.summands)):
+                yield f"lanes_{k} = stack_{STACK_BYTES}()"
         yield from self.hoist()
 
     def read(self, e: Expr) -> str:
@@ -81,9 +85,9 @@ class ReductionLines(CpuCore):
     def line(self) -> Iterator[str]:
         core = _reduction(self.spec)
         assert core.lane_axis is None, "CPU kernels combine all lanes"
-        power = self._power_of_bytes(core)
-        if power:
-            yield from self._of_bytes(core, power)
+        powers = [self._power_of_bytes(core, value) for value in core.summands]
+        if all(powers):
+            yield from self._of_bytes(core, powers)
             return
         if _in_blocks(core):
             yield from self._by_blocks(core)
@@ -99,11 +103,11 @@ class ReductionLines(CpuCore):
 
     # -- bytes in memory -----------------------------------------------------------------------
 
-    def _power_of_bytes(self, core: Reduction) -> int:
+    def _power_of_bytes(self, core: Reduction, value: Expr) -> int:
         """1 or 2 if bytes or their squares are summed from contiguous memory; else 0."""
         if core.combine != "add" or core.acc is not dt.uint64 or core.channels:
             return 0
-        e, power = core.value, 1
+        e, power = value, 1
         if e.op == "mul" and e.args[0] is e.args[1] and e.dtype.bits > 8:
             e, power = e.args[0], 2
         while e.op == "cast" and e.dtype.kind is DType.Kind.unsigned:
@@ -114,18 +118,23 @@ class ReductionLines(CpuCore):
         self._bytes_slot = e.attr
         return power if len(tail) == len(core.axes) and tail[-1] == 1 else 0
 
-    def _of_bytes(self, core: Reduction, power: int) -> Iterator[str]:
+    def _of_bytes(self, core: Reduction, powers: list[int]) -> Iterator[str]:
         """Sum bytes by instructions for that, see native/byte_sums.py. (LLVM's own loops take 16 µs
         instead of 9 for 600 KB in the L2 cache, and 27 instead of 14 for squares.)"""
-        helper = "sum_of_squares" if power == 2 else "sum_of_bytes"
+        both = len(powers) > 1
+        helper = "sums_of_powers" if both else ("sum_of_bytes", "sum_of_squares")[powers[0] - 1]
         self.writer.imports.add(helper)
 
         def body() -> Iterator[str]:
             at = self._offset(self._bytes_slot, self._positions(core, "0"))
-            n = f"run_n_{len(core.axes) - 1}"
-            yield f"total_0 = u64(total_0 + u64({helper}(in_{self._bytes_slot} + {at}, {n})))"
+            found = f"{helper}(in_{self._bytes_slot} + {at}, run_n_{len(core.axes) - 1})"
+            if both:
+                yield f"powers = {found}"
+            for k, power in enumerate(powers):
+                more = f"powers[{power - 1}]" if both else found
+                yield f"total_{k} = u64(total_{k} + u64({more}))"
 
-        yield f"total_0 = {self.writer.ref(core.start)}"
+        yield from self._start_totals(core)
         yield from self._rows(core, body())
 
     # -- loops ---------------------------------------------------------------------------------
@@ -146,79 +155,90 @@ class ReductionLines(CpuCore):
 
         def body() -> Iterator[str]:
             yield f"for q in range(run_n_{last}):"
-            lines, value = self.element(self._positions(core, "q"))
-            combined = _combined(core, core.acc, "total_0", value)
-            yield from indented([*lines, f"total_0 = {combined}"])
+            lines, values = self.elements(core.summands, self._positions(core, "q"))
+            yield from indented(lines)
+            for k, value in enumerate(values):
+                yield f"    total_{k} = {_combined(core, core.acc, f'total_{k}', value)}"
 
-        yield f"total_0 = {self.writer.ref(core.start)}"
+        yield from self._start_totals(core)
         yield from self._rows(core, body())
 
     def _in_registers(self, core: Reduction) -> Iterator[str]:
         """Combine integers in registers; their order does not matter."""
         last = len(core.axes) - 1
-        narrow = _sum_type(core)
-        if narrow is core.acc:
+        narrow = [_sum_type(core, value) for value in core.summands]
+        if all(kind is core.acc for kind in narrow):
             yield from self._one_by_one(core)
             return
 
         def body() -> Iterator[str]:
             yield f"for first in range(0, run_n_{last}, {NARROW_RUN}):"
-            yield f"    part = {narrow}(0)"
+            for k, kind in enumerate(narrow):
+                yield f"    part_{k} = {self._start(core, kind)}"
             yield f"    for q in range(first, min(first + {NARROW_RUN}, run_n_{last})):"
-            lines, value = self.element(self._positions(core, "q"))
-            yield from indented([*lines, f"part = {_combined(core, narrow, 'part', value)}"], 2)
-            yield f"    total_0 = {_combined(core, core.acc, 'total_0', 'part')}"
+            lines, values = self.elements(core.summands, self._positions(core, "q"))
+            yield from indented(lines, 2)
+            for k, (kind, value) in enumerate(zip(narrow, values, strict=True)):
+                yield f"        part_{k} = {_combined(core, kind, f'part_{k}', value)}"
+            for k in range(len(narrow)):
+                yield f"    total_{k} = {_combined(core, core.acc, f'total_{k}', f'part_{k}')}"
 
-        yield f"total_0 = {self.writer.ref(core.start)}"
+        yield from self._start_totals(core)
         yield from self._rows(core, body())
 
-    def _by_blocks(self, core: Reduction) -> Iterator[str]:
-        """Combine integers in a block of lanes, channels innermost; their order does not matter.
+    def _start_totals(self, core: Reduction) -> Iterator[str]:
+        for k in range(core.lanes * len(core.summands)):
+            yield f"total_{k} = {self.writer.ref(core.start)}"
 
-        A turn adds one value to each lane. Before a lane can overflow, the block is emptied.
+    def _by_blocks(self, core: Reduction) -> Iterator[str]:
+        """Combine integers in blocks of lanes, channels innermost; their order does not matter.
+
+        A turn adds one value to each lane. Before a lane can overflow, the blocks are emptied.
         """
-        n, c, kind = f"run_n_{len(core.axes) - 1}", core.lanes, _sum_type(core)
-        values = BLOCK_BYTES[c] // kind.bytes // c  # per turn and channel
-        is_narrow = kind is not core.acc
-        turns = 1 << kind.bits // 2
+        n, c = f"run_n_{len(core.axes) - 1}", core.lanes
+        kinds = [_sum_type(core, value) for value in core.summands]
+        widest = max(kind.bytes for kind in kinds)
+        values = BLOCK_BYTES[c] // widest // c  # per turn and channel
+        narrow = [kind.bits for kind in kinds if kind is not core.acc]
+        turns = 1 << min(narrow) // 2 if narrow else 0
 
         def body() -> Iterator[str]:
             yield "first = 0"
             yield f"while first < {n}:"
-            if is_narrow:
+            if turns:
                 yield f"    if turn == {turns}:"
-                yield from indented(self._empty_block(core, kind, values), 2)
+                yield from indented(self._empty_blocks(core, kinds, values), 2)
                 yield "        turn = 0"
             whole = f"({n} - first) // {values}"
-            yield f"    blocks = {f'min({whole}, {turns} - turn)' if is_narrow else whole}"
+            yield f"    blocks = {f'min({whole}, {turns} - turn)' if turns else whole}"
             yield "    for _ in range(blocks):"
-            yield from indented(self._add_run(core, kind, str(values), "0"), 2)
+            yield from indented(self._add_run(core, kinds, str(values), "0"), 2)
             yield f"        first += {values}"
             yield "    turn += blocks"
-            full = f" and turn < {turns}" if is_narrow else ""
+            full = f" and turn < {turns}" if turns else ""
             yield f"    if {n} - first < {values}{full}:"
             yield f"        left = {n} - first"
-            yield from indented(self._add_run(core, kind, "left", "0"), 2)
+            yield from indented(self._add_run(core, kinds, "left", "0"), 2)
             yield "        first += left"
             yield "        turn += 1"
 
-        start = self.writer.ref(core.start)
-        for channel in range(c):
-            yield f"total_{channel} = {start}"
+        yield from self._start_totals(core)
         yield f"for j in range({values * c}):"
-        yield f"    store_{kind}_7(lanes, j, {self._start(core, kind)})"
+        for k, kind in enumerate(kinds):
+            yield f"    store_{kind}_7(lanes_{k}, j, {self._start(core, kind)})"
         yield "turn = 0"
         yield from self._rows(core, body())
-        yield from self._empty_block(core, kind, values)
+        yield from self._empty_blocks(core, kinds, values)
 
-    def _empty_block(self, core: Reduction, kind: DType, values: int) -> Iterator[str]:
-        """Combine the lanes of a block into the totals."""
+    def _empty_blocks(self, core: Reduction, kinds: list[DType], values: int) -> Iterator[str]:
+        """Combine the lanes of all blocks into the totals."""
         c = core.lanes
         yield f"for j in range({values}):"
-        for channel in range(c):
-            lane = f"j * {c} + {channel}"
-            yield f"    {self._into_total(core, channel, f'row_{kind}(lanes, {lane})')}"
-            yield f"    store_{kind}_7(lanes, {lane}, {self._start(core, kind)})"
+        for k, kind in enumerate(kinds):
+            for channel in range(c):
+                lane = f"lanes_{k}, j * {c} + {channel}"
+                yield f"    {self._into_total(core, k * c + channel, f'row_{kind}({lane})')}"
+                yield f"    store_{kind}_7({lane}, {self._start(core, kind)})"
 
     def _start(self, core: Reduction, kind: DType) -> str:
         return self.writer.ref(core.start) if kind is core.acc else f"{kind}(0)"
@@ -236,7 +256,7 @@ class ReductionLines(CpuCore):
             yield "first = 0"
             yield f"while first < run_n_{last}:"
             yield f"    count = min(run_lanes - turn, run_n_{last} - first)"
-            yield from indented(self._add_run(core, kind, "count", "turn"))
+            yield from indented(self._add_run(core, [kind], "count", "turn"))
             yield "    first += count"
             yield "    turn += count"
             yield "    if turn == run_lanes:"
@@ -249,7 +269,9 @@ class ReductionLines(CpuCore):
         yield from self._rows(core, body())
         yield f"for fold in range({FOLD * c}, run_lanes * {c}, {FOLD * c}):"
         yield f"    for j in range({FOLD * c}):"
-        yield from indented([_into_lane(core, kind, "j", f"row_{kind}(lanes, fold + j)")], 2)
+        yield from indented(
+            [_into_lane(core, kind, "lanes", "j", f"row_{kind}(lanes, fold + j)")], 2
+        )
         for channel in range(c):
             yield f"total_{channel} = {start}"
         yield f"for j in range(min(run_lanes, {FOLD})):"
@@ -257,20 +279,29 @@ class ReductionLines(CpuCore):
             lane = f"row_{kind}(lanes, j * {c} + {channel})"
             yield f"    {self._into_total(core, channel, lane)}"
 
-    def _add_run(self, core: Reduction, kind: DType, count: str, lane: str) -> Iterator[str]:
+    def _add_run(self, core: Reduction, kinds: list[DType], count: str, lane: str) -> Iterator[str]:
         """Combine `count` values from `first` on into the lanes from `lane` on."""
         c = core.lanes
         if core.channels and self._is_packed(core):
             yield f"for j in range({count} * {c}):"
-            lines, value = self.element([*self._positions(core, "first"), "j"])
-            yield from indented([*lines, _into_lane(core, kind, f"{lane} * {c} + j", value)])
+            places = [*self._positions(core, "first"), "j"]
+            yield from indented(self._into_lanes(core, kinds, f"{lane} * {c} + j", places))
             return
         yield f"for j in range({count}):"
         for channel in range(c):
             places = [*self._positions(core, "(first + j)"), str(channel)]
-            lines, value = self.element(places)
             own = f"({lane} + j) * {c} + {channel}" if c > 1 else f"{lane} + j"
-            yield from indented([*lines, _into_lane(core, kind, own, value)])
+            yield from indented(self._into_lanes(core, kinds, own, places))
+
+    def _into_lanes(
+        self, core: Reduction, kinds: list[DType], lane: str, places: list[str]
+    ) -> Iterator[str]:
+        """Combine the values at one position into their lanes."""
+        lines, values = self.elements(core.summands, places)
+        yield from lines
+        for k, (kind, value) in enumerate(zip(kinds, values, strict=True)):
+            block = "lanes" if core.acc.is_float else f"lanes_{k}"
+            yield _into_lane(core, kind, block, lane, value)
 
     def _is_packed(self, core: Reduction) -> bool:
         """Whether one loop can run over the last dimension and the channels together.
@@ -289,9 +320,9 @@ class ReductionLines(CpuCore):
         return True
 
 
-def _into_lane(core: Reduction, kind: DType, lane: str, value: str) -> str:
-    both = _combined(core, kind, f"row_{kind}(lanes, {lane})", value)
-    return f"store_{kind}_7(lanes, {lane}, {both})"
+def _into_lane(core: Reduction, kind: DType, block: str, lane: str, value: str) -> str:
+    both = _combined(core, kind, f"row_{kind}({block}, {lane})", value)
+    return f"store_{kind}_7({block}, {lane}, {both})"
 
 
 def _combined(core: Reduction, kind: DType, a: str, b: str) -> str:

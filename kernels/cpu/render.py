@@ -22,7 +22,7 @@ from .byte_rows import Lookup, lookups_of, row_call
 from .cores import columns_of
 from .gathered_rows import gather_call
 from .lines import LINES, TILE_COLUMNS, TILE_ROWS, LineWriter, ask_for_output
-from .moved_rows import guards_of, is_moved, move_call, tests_of
+from .moved_rows import guards_of, is_moved, move_call, tests_of, turn_call
 from .streamed_rows import StreamedRows, streamed_runs
 
 # With fewer elements a kernel computes each of them: filling 256 entries would not pay off.
@@ -286,6 +286,11 @@ class Writer(Lines):
                 yield from ask_for_output(self)
             yield from self._innermost(axes[depth], stores, order, windows, done)
             return
+        if self.only_moves and depth == len(axes) - 2:
+            call = turn_call(self, axes[depth], axes[depth + 1], stores)
+            if call is not None:
+                yield from call
+                return
         tiled = self.tiled and depth == len(axes) - 2
         by, rows = int(tiled), f"n_{axes[depth]}"
         if tiled and self.lines is not None and self.lines.steps:

@@ -28,6 +28,7 @@ from ..common.disk_cache import (
 from ..common.memo import Memo, memoized
 from ..ir.spec import KernelSpec
 from . import helpers as cpu_helpers
+from . import numba_start
 from . import render as cpu
 
 _TYPES = (
@@ -37,9 +38,12 @@ _ENTRY = ctypes.CFUNCTYPE(*_TYPES)
 _BRIEF_ENTRY = ctypes.PYFUNCTYPE(*_TYPES)  # keeps the interpreter's lock
 # Characters of a kernel's name. Profilers print it on one line with their numbers.
 MAX_NAME = 80
+DIGITS = 8  # of the digest in a name
 # The caller that runs a kernel holds a reference, so evicting it here does not unload its code. A
 # kernel that was evicted is loaded from disk again.
 _kernels: Memo[KernelSpec, CpuKernel] = Memo("CPU kernels", 4096)
+# Kernels that `is_compiled` has looked for once.
+_missed: Memo[KernelSpec, bool] = Memo("CPU kernels that were missing", 4096)
 _engines: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by address
 compile_count = 0  # how many kernels this process compiled; tests assert on it
 
@@ -80,11 +84,16 @@ def get_kernel(spec: KernelSpec) -> CpuKernel:
 
 def kernel_name(spec: KernelSpec, source: str) -> str:
     """`flip_cast__u8_f32__3fa9c1d2`: the ops, the types in and out, and a digest."""
+    return f"{kernel_stem(spec)}__{digest(source, length=DIGITS)}"
+
+
+def kernel_stem(spec: KernelSpec) -> str:
+    """`flip_cast__u8_f32`: the ops, and the types in and out."""
     ops = list(dict.fromkeys(op.replace(".", "_").replace("+", "_") for op in spec.ops))
     ins = "".join(dict.fromkeys(f"{a.dtype}" for a in spec.loads if not a.is_scalar)) or "const"
     outs = "".join(dict.fromkeys(f"{a.dtype}" for a in spec.stores))
-    tail = f"__{ins}_{outs}__{digest(source)}"
-    return shortened(ops, MAX_NAME - len(tail)) + tail
+    types = f"__{ins}_{outs}"
+    return shortened(ops, MAX_NAME - len(types) - len("__") - DIGITS) + types
 
 
 def shortened(ops: list[str], room: int) -> str:
@@ -147,16 +156,36 @@ def stored(name: str, source: str) -> tuple[str, bytes]:
 
 
 def is_compiled(spec: KernelSpec) -> bool:
-    """Whether a kernel is in memory or on disk, so that `get_kernel` need not compile it."""
+    """Whether a kernel is in memory or on disk, so that `get_kernel` need not compile it.
+
+    The name of its file has a digest of its source, which takes 5 to 15 ms to write. So the first
+    question is whether there is any kernel of the same ops and types: mostly, there is none.
+    """
     if _kernels.get(spec) is not None:
         return True
+    if spec not in _missed and not _is_stem_known(kernel_stem(spec)):
+        _missed[spec] = True
+        return False
     path = _object_path(kernel_file(spec, False))
     return path.exists() and is_usable(path.parent)
 
 
-def note_wish(name: str) -> bool:
-    """Leave a mark that a kernel is wanted, for later processes. Returns whether there was one."""
-    path = cache_dir() / "cpu" / f"{name}.wish"
+def _is_stem_known(stem: str) -> bool:
+    """Whether the cache has compiled kernels of these ops and types."""
+    begin, end = f"{stem}__", f".{machine()}.o"
+    try:
+        with os.scandir(cache_dir() / "cpu") as files:
+            return any(f.name.startswith(begin) and f.name.endswith(end) for f in files)
+    except OSError:
+        return False
+
+
+def note_wish(spec: KernelSpec) -> bool:
+    """Leave a mark, for later processes, that a kernel of these ops and types is wanted.
+
+    Returns whether there was one.
+    """
+    path = cache_dir() / "cpu" / f"{kernel_stem(spec)}.wish"
     if path.exists():
         return is_usable(path.parent)
     write_atomically(path, b"")
@@ -196,6 +225,7 @@ def baked_files() -> list[Path]:
 def _compile(source: str, name: str, path: Path) -> tuple[str, bytes]:
     global compile_count
     compile_count += 1
+    numba_start.load()
     from .native.compile import compile_kernel
 
     namespace: dict[str, Any] = {"__name__": f"ndd_generated.{name}"}

@@ -26,6 +26,7 @@ from ..ir.core import Column
 from ..ir.expr import Expr
 from ..ir.spec import KernelSpec
 from ..ir.windows import LINES, WindowSum, period
+from .byte_windows import ByteLines, sums_to_bytes
 from .cores import Array, CpuCore, indented
 from .native.block_sizes import GROUP
 from .rows import Rows
@@ -53,6 +54,8 @@ class WindowLines(CpuCore):
         # Neighbouring lines read nearly the same rows, so we compute some of them together.
         self.has_groups = self.last == 1 and (self.is_direct or core.is_symmetric)
         self.may_skip = self.has_groups and self.is_direct and self._is_unsigned()
+        self.bytes = ByteLines(self) if sums_to_bytes(self) else None
+        self.stores_line = self.bytes is not None
         if self.source.inner is not None:
             self.source.inner.row_step = "win_step_0"
 
@@ -66,6 +69,15 @@ class WindowLines(CpuCore):
     @property
     def line_depth(self) -> int:
         return len(self.spec.loop_axes) - (self.axes[-1] is not None)
+
+    @property
+    def _column_bytes(self) -> int:
+        """Bytes from one position of a row in the ring to the next."""
+        return 4 if self.bytes is None else 4 * self.bytes.column
+
+    @property
+    def _sum_lines(self) -> str:
+        return "sum_lines" if self.bytes is None else "sum_to_bytes"
 
     # -- scratch memory ------------------------------------------------------------------------
 
@@ -153,7 +165,7 @@ class WindowLines(CpuCore):
         yield from self._span(f"win_in_{last}")
         yield "origin = min(begin, low)"
         yield "pitch = max(end, high) - origin"
-        yield from self._sizes(n)
+        yield from self._sizes(n) if self.bytes is None else self.bytes.sizes()
         slots = " * ".join(f"win_ring_{k}" for k in self.rows) or "1"
         yield f"slots = {slots}"
         # The sums of lines `made` to `made + more` are known. There are none yet.
@@ -169,6 +181,8 @@ class WindowLines(CpuCore):
             self.writer.imports.add("as_f32")
         if self.may_skip:
             yield from self._choose_taps()
+        if self.bytes is not None:
+            yield from self.bytes.prepare()
         yield from self.source.prepare()
         if core.border == "constant":
             row = "ring_0 + slots * size * 4" if self.is_direct else "raw"
@@ -212,14 +226,21 @@ class WindowLines(CpuCore):
         for k in self.rows:
             place = f"win_step_{k} * {self._o(k)} + win_at_{k}"
             yield f"at_{k} = min(max({place}, 0), win_n_{k} - 1) + win_bias_{k}"
-        number = self.outer_number()
-        for k in self.rows:
-            number = f"({number} * {self._n(k)} + {self._o(k)})"
-        yield f"ahead = {number} - made"
+        if self.bytes is not None:
+            yield from self.bytes.line()
+            return
+        yield f"ahead = {self._line_number()} - made"
         yield "if (ahead < 0) | (ahead > more):"
         yield "    made, ahead = made + ahead, 0"
         yield from indented(self._lines())
         yield from self._turned()
+
+    def _line_number(self) -> str:
+        """The number of the current line."""
+        number = self.outer_number()
+        for k in self.rows:
+            number = f"({number} * {self._n(k)} + {self._o(k)})"
+        return number
 
     def _turned(self) -> Iterator[str]:
         """Set `line` to the current line, with the columns that the kernel's loop asks for."""
@@ -243,7 +264,8 @@ class WindowLines(CpuCore):
             yield "    at_0 -= more"
             yield "for tap in range(more + 1):"
             yield "    place = tap if win_step_0 >= 0 else more - tap"
-            yield "    put_i64(outs, tap, summed + place * size * 4)"
+            to = "summed + place * size * 4" if self.bytes is None else self.bytes.target("place")
+            yield f"    put_i64(outs, tap, {to})"
             spans[0] = "before_0", "reach_0 + more"
         yield from self._over_rows(self._keep, spans, in_order=self.source.inner is not None)
         if self.is_direct:
@@ -268,7 +290,7 @@ class WindowLines(CpuCore):
     def _sum_group(self, lines: int, taps: str, weights: str, count: str, by: str) -> str:
         """The call that sums some lines at once."""
         if self.is_direct:
-            helper = self._call(f"sum_lines_{lines}")
+            helper = self._call(f"{self._sum_lines}_{lines}")
             return f"{helper}({taps}, {weights}, {count}, {by}, used, outs)"
         return f"{self._call(f'sum_folded_{lines}')}({taps}, {weights}, {count}, used, outs)"
 
@@ -344,6 +366,9 @@ class WindowLines(CpuCore):
         row = f"ring_0 + {slot} * size * 4" if self.is_direct else "raw"
         base = self.writer.fresh("b")
         yield f"{base} = {row}"
+        if self.bytes is not None:
+            yield from self.bytes.keep(self.places[0], base)
+            return
         yield from self.source.row([self.places[k] for k in self.rows], base)
         where = f"pitch, origin, begin, low, high, end, win_in_{self.last}, outside"
         pad = self._call(f"pad_edges_{self.core.border}")
@@ -371,8 +396,16 @@ class WindowLines(CpuCore):
         if not self.may_skip:
             yield from self._sum_all()
             return
-        yield "if is_sparse:"
-        yield from indented(self._sum_chosen())
+        keyword = "if"
+        if self.bytes is not None:
+            yield "if mean > 0:"
+            yield from indented(self.bytes.means())
+            keyword = "elif"
+        yield f"{keyword} is_sparse:"
+        sum_lines = (
+            f"{self._call(f'{self._sum_lines}_1')}(taps, factors, few, 0, used, outs + {{}} * 8)"
+        )
+        yield from indented(self._sum_chosen(self._column_bytes, sum_lines))
         yield "else:"
         yield from indented(self._sum_all())
 
@@ -382,9 +415,10 @@ class WindowLines(CpuCore):
         yield f"{tap} = 0"
 
         def body(slot: str, number: str) -> Iterator[str]:
-            first = f"ring_0 + {slot} * size * 4 + (lowest - win_anchor_0_{k} - origin) * 4"
+            by = self._column_bytes
+            first = f"ring_0 + {slot} * size * 4 + (lowest - win_anchor_0_{k} - origin) * {by}"
             yield f"for {column} in range(win_count_0_{k}):"
-            yield f"    put_i64(taps, {tap}, {first} + {column} * 4)"
+            yield f"    put_i64(taps, {tap}, {first} + {column} * {by})"
             yield f"    {tap} += 1"
 
         spans = self._window(0)
@@ -412,18 +446,21 @@ class WindowLines(CpuCore):
         yield "            zeros += 1"
         yield "is_sparse = 2 * few <= win_count_0_0 * win_count_0_1"
 
-    def _sum_chosen(self) -> Iterator[str]:
-        """Sum the taps that count, line by line: lines share few of the rows that they read."""
+    def _sum_chosen(self, by: int, call: str) -> Iterator[str]:
+        """Sum the taps that count, line by line: lines share few of the rows that they read.
+
+        `by`: bytes between the columns of a row in the ring; `call`: what sums line {}.
+        """
         line, tap, v, s = (self.writer.fresh(stem) for stem in "ltvs")
         yield f"for {line} in range(more + 1):"
         yield f"    for {tap} in range(few):"
         place = f"at_0 - win_anchor_0_0 + {line} + get_i64(chosen, 2 * {tap})"
         yield from indented(self._place(0, place, v, s), 2)
         own = v if self.core.border == "wrap" else s
-        first = "(lowest - win_anchor_0_1 - origin) * 4"
+        first = f"(lowest - win_anchor_0_1 - origin) * {by}"
         row = f"ring_0 + ({own} & last_of_0) * size * 4 + {first}"
-        yield f"        put_i64(taps, {tap}, {row} + get_i64(chosen, 2 * {tap} + 1) * 4)"
-        yield f"    {self._call('sum_lines_1')}(taps, factors, few, 0, used, outs + {line} * 8)"
+        yield f"        put_i64(taps, {tap}, {row} + get_i64(chosen, 2 * {tap} + 1) * {by})"
+        yield f"    {call.format(line)}"
 
     def _window(self, p: int) -> dict[int, tuple[str, str]]:
         return {k: (f"win_anchor_{p}_{k}", f"win_count_{p}_{k}") for k in self.rows}

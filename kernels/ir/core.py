@@ -85,6 +85,11 @@ class Core(ABC):
         rows = self.takes_rows and inner.gives_rows
         return rows or (self.takes_frames and inner.gives_frames)
 
+    def beside(self, other: Core) -> Core | None:
+        """One core that computes this one's results and, numbered after them, those of `other`;
+        None if they do not share their loops."""
+        return None
+
     def extent(self, k: int) -> Column:
         """The column that holds the extent of what it reads along dimension `k`."""
         raise NotImplementedError(f"{type(self).__name__} has no core inside")

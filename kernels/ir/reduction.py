@@ -13,7 +13,7 @@ kernel of its own, and each lane is a thread (fusion/kinds/reduce.py). Sums of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,6 +66,16 @@ def bits_of(e: Expr) -> int:
     return min(bits_of(e.args[0]) + sign, bits)
 
 
+def _is_square(square: Expr, of: Expr) -> bool:
+    """Whether `square` is the square of another value, which may have been converted first."""
+    if square.op != "mul" or square.args[0] is not square.args[1]:
+        return False
+    root = square.args[0]
+    while root is not of and root.op == "cast":
+        root = root.args[0]
+    return root is of
+
+
 @dataclass(frozen=True)
 class Reduction(Core):
     """Combines `value`, which may be an integer narrower than `acc`, to a result of type `acc`."""
@@ -74,6 +84,14 @@ class Reduction(Core):
     acc: DType = dt.float64
     # The output axis of the lanes, if each lane is a result of its own; None: combine all lanes.
     lane_axis: int | None = None
+    # The squares of `value`, or what `value` is the square of, if the same loops sum them; their
+    # sums are numbered after those of `value`. Only CPU kernels do that, for integers.
+    second: Expr | None = None
+
+    @property
+    def summands(self) -> tuple[Expr, ...]:
+        """What is combined, in the order of the results."""
+        return (self.value,) if self.second is None else (self.value, self.second)
 
     def columns(self) -> dict[Column, str]:
         extents: dict[Column, str] = {("run_n", k): "index" for k in range(len(self.axes))}
@@ -81,6 +99,15 @@ class Reduction(Core):
             **extents, ("run_lanes",): "index", ("run_divisor",): "i64",
             ("lane_step",): "index", ("lane_at",): "index",
         }  # fmt: skip
+
+    def beside(self, other: Core) -> Core | None:
+        if not isinstance(other, Reduction) or self.acc.is_float:
+            return None
+        second = other.value
+        is_square = _is_square(second, self.value) or _is_square(self.value, second)
+        if not is_square or replace(self, value=second) != other:
+            return None
+        return replace(self, second=second)
 
     @property
     def start(self) -> Expr:

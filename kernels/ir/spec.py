@@ -130,8 +130,9 @@ class KernelSpec:
                 if e.op == "bilinear":
                     return self._lane(e, tuple(memo[a] for a in e.args), pinned)
             elif e.op == "core":
-                kind, number = e.attr
-                return Expr("core", e.dtype, (), point[number] if kind == "axis" else number)
+                kind, number, *behind = e.attr
+                result = point[number] if kind == "axis" else number
+                return Expr("core", e.dtype, (), sum(behind, result))
             elif e.op == "window":
                 pinned = tuple((a, k) for a, k in point.items() if a in self.windows[e.attr])
             elif e.op == "index":

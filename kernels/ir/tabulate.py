@@ -30,18 +30,38 @@ def tabulated(spec: KernelSpec, looks_up_many: bool = False) -> KernelSpec:
     They should if each varies with one 8-bit load only and is expensive to compute.
     `looks_up_many`: whether the CPU looks up 64 bytes at once.
     """
-    values = without_detours(v for p in spec.static_points for v in spec.at_point(p))
-    depths: dict[Expr, int] = {}
-    order = walk(values)
-    for e in order:
-        depths[e] = spec.depth(e, depths)
-    if not spec.loop_axes or any(depths[e] and e.op in _COMPUTED for e in order):
+    count = len(spec.static_points) * len(spec.values)
+    if not spec.loop_axes or count > MAX_TABLES or _computes_positions(spec):
         return spec
-    if byte_loads(values, depths) is None or len(values) > MAX_TABLES:
-        return spec
+    values: list[Expr] = []
+    for point in spec.static_points:
+        at_point = without_detours(spec.at_point(point))
+        if not _is_of_bytes(spec, at_point):  # nearly always at the first point or never
+            return spec
+        values += at_point
     total = sum(cost(v) for v in values) // max(len(values), 1)
     least = BYTES_MIN_COST if looks_up_many and _is_run_of_bytes(spec) else TABLE_MIN_COST
     return replace(spec, is_tabulated=True) if total >= least else spec
+
+
+def _computes_positions(spec: KernelSpec) -> bool:
+    """Whether the values read at computed positions, or a core's results, at every point.
+
+    A quick answer, without looking at the points. Only a test of positions (`eq`) may remove such a
+    read from the values at one of them.
+    """
+    ops = {e.op for e in walk(spec.values)}
+    return not ops.isdisjoint(_COMPUTED) and "eq" not in ops
+
+
+def _is_of_bytes(spec: KernelSpec, values: Sequence[Expr]) -> bool:
+    """Whether each value varies with one 8-bit load only, which is read where the loops are."""
+    depths: dict[Expr, int] = {}
+    for e in walk(values):
+        depths[e] = spec.depth(e, depths)
+        if depths[e] and e.op in _COMPUTED:
+            return False
+    return byte_loads(values, depths) is not None
 
 
 def _is_run_of_bytes(spec: KernelSpec) -> bool:

@@ -15,14 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..fusion.graph.shapes import MAX_EXTENT, Array
-from .flac_samples import FlacSamples
+from .flac_samples import FlacSamples, counted_frames
+from .ogg_headers import check_vorbis_headers
 from .pcm_samples import can_convert, read_pcm
-from .sound_headers import Flac, Pcm, told_by_header
+from .sound_headers import LIBRARY_BITS, Flac, Pcm, told_by_header
 
 # Sounds that are compressed more than this are counted before their header is believed. FLAC and
 # Opus compress silence to less than a bit per sample, music to about two.
 PLAUSIBLE_SAMPLES_PER_BYTE = 64
 MAX_CHANNELS = 1024  # libsndfile's own limit
+_UNTOLD = (1 << 63) - 1  # how many frames libsndfile supposes if a header does not tell
 _BLOCK = 1 << 16  # samples that are decoded at a time to count or to mix them
 # From 1 kHz to 192 kHz is a factor of 192. A header with a rate of 1 Hz would make a small file a
 # large result.
@@ -62,8 +64,9 @@ def _opened(data: Array) -> Any:
     """An open file."""
     soundfile = soundfile_module()
     try:
+        check_vorbis_headers(data)
         return soundfile.SoundFile(_SeekableBytes(data.tobytes()))
-    except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
+    except (soundfile.LibsndfileError, RuntimeError, TypeError, ValueError) as error:
         reason = str(getattr(error, "error_string", error)).strip()
         raise ValueError(f"{data.size} bytes are not a sound file: {reason}") from None
 
@@ -73,10 +76,17 @@ def read_header(data: Array) -> Sound:
     told = told_by_header(data)
     if told is not None:
         frames, channels, rate = told[:3]
-        if _is_possible(frames, channels, rate) and _is_plausible(frames * channels, data):
-            return Sound(*told)
+        if _is_possible(frames, channels, rate):
+            if (frames or told.pcm is not None) and _is_plausible(frames * channels, data):
+                return Sound(*told)
+            if told.flac is not None:
+                found = counted_frames(data, told.flac, channels, frames)
+                if found is not None:
+                    return Sound(found, *told[1:])
     with _opened(data) as file:
         frames, channels, rate = file.frames, file.channels, file.samplerate
+        if frames == _UNTOLD:
+            raise ValueError("the header does not tell how long the sound is, and it is damaged")
         if not _is_possible(frames, channels, rate):
             raise ValueError(
                 f"the header tells {frames} samples of {channels} channels at {rate} Hz"
@@ -171,10 +181,13 @@ class Sounds:
         if header.pcm is not None and can_convert(header.pcm, out):
             self._copy(_Pcm(data, header, first), channel, out)
             return
-        if header.flac is not None and not first:
-            flac = FlacSamples(data, header.flac, header.frames, header.channels)
-            if self._copy(flac, channel, out) == len(out):
-                return  # anything unusual is left to libsndfile
+        if header.flac is not None:
+            flac = FlacSamples(data, header.flac, header.frames, header.channels, first)
+            got = self._copy(flac, channel, out)
+            if got == len(out):
+                return  # libsndfile decides what damage is an error
+            if header.flac.bits not in LIBRARY_BITS:
+                raise ValueError(f"the sound cannot be decoded behind sample {first + got}")
         with _opened(data) as file:
             if first:
                 _seek(file, first)

@@ -14,7 +14,8 @@ from ..fusion.graph.shapes import Array
 _MAX_CHUNKS = 64  # before the samples; real files have a handful
 _CHUNK = struct.Struct("<4sI")
 _FORMAT = struct.Struct("<HHIIHH")  # kind, channels, rate, bytes per second, bytes per frame, bits
-FLAC_BITS = (8, 16, 24)  # libsndfile takes no others
+FLAC_BITS = range(4, 25)  # of a sample that our decoder takes
+LIBRARY_BITS = (8, 16, 24)  # that libsndfile takes
 _MAX_KIND = 6  # of blocks in the header of a FLAC file
 _KINDS = {(1, 8): "u1", (1, 16): "i2", (1, 24): "i3", (1, 32): "i4", (3, 32): "f4"}
 
@@ -38,7 +39,7 @@ class Flac(NamedTuple):
 class Told(NamedTuple):
     """What a header tells."""
 
-    frames: int
+    frames: int  # 0 if a FLAC file does not tell: it was written to a pipe
     channels: int
     rate: int
     pcm: Pcm | None = None
@@ -50,7 +51,18 @@ def told_by_header(data: Array) -> Told | None:
     magic = data[:4].tobytes()
     if magic == b"RIFF":
         return _wav(data)
-    return _flac(data) if magic == b"fLaC" else None
+    at = 0
+    if magic[:3] == b"ID3":  # a tag of MP3 files, which some programs put before all sounds
+        at, magic = _behind_tag(data)
+    return _flac(data, at) if magic == b"fLaC" else None
+
+
+def _behind_tag(data: Array) -> tuple[int, bytes]:
+    """The place behind a tag, and what is there."""
+    at = 10
+    for k, byte in enumerate(data[6:10].tolist()):
+        at += (byte & 0x7F) << (21 - 7 * k)
+    return at, data[at : at + 4].tobytes()
 
 
 def _wav(data: Array) -> Told | None:
@@ -84,25 +96,24 @@ def _samples(header: bytes | None, offset: int, size: int, file_size: int) -> To
     return Told(size // frame, channels, rate, Pcm(kind, offset))
 
 
-def _flac(data: Array) -> Told | None:
-    """A FLAC file that begins with its description and tells how many samples it has."""
-    head = data[:42].tobytes()
+def _flac(data: Array, at: int) -> Told | None:
+    """A FLAC file that begins with its description."""
+    head = data[at : at + 42].tobytes()
     # A block of kind 0, whose length is 34.
     if len(head) < 42 or head[4] & 0x7F or head[5:8] != b"\0\0\x22":
         return None
     numbers = int.from_bytes(head[18:26], "big")
     rate, channels, frames = numbers >> 44, (numbers >> 41 & 7) + 1, numbers & (1 << 36) - 1
     least, block = int.from_bytes(head[8:10], "big"), int.from_bytes(head[10:12], "big")
-    offset, bits = _first_frame(data), (numbers >> 36 & 31) + 1
+    offset, bits = _first_frame(data, at + 4), (numbers >> 36 & 31) + 1
     flac = None
     if offset is not None and bits in FLAC_BITS and block:
         flac = Flac(offset, bits, block, least == block)
-    return Told(frames, channels, rate, None, flac) if frames else None
+    return Told(frames, channels, rate, None, flac)
 
 
-def _first_frame(data: Array) -> int | None:
+def _first_frame(data: Array, at: int) -> int | None:
     """The place behind all blocks of the header; None if they are unusual."""
-    at = 4
     for _ in range(_MAX_CHUNKS):
         head = data[at : at + 4].tobytes()
         if len(head) < 4 or (head[0] & 0x7F) > _MAX_KIND:

@@ -23,6 +23,7 @@ from .empty import is_empty, without_samples
 from .errors import at_site, user_site
 from .handle import Handle, finish_call, input_of
 from .inputs import check_data, input_node, on_gpu, place, repeat
+from .known_graphs import built
 from .schema import OpDef, Param
 from .tensor import Tensor
 
@@ -154,7 +155,7 @@ def _graph(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | N
         if not nodes:
             raise TypeError("at least one input is needed")
         return op.body(tuple(nodes), **arguments)
-    return op.body(*nodes, **arguments)
+    return built(op, nodes, arguments) if op.by_facts else op.body(*nodes, **arguments)
 
 
 def _by_frame(op: OpDef, x: Node, others: Sequence[Any], ordinal: int | None) -> Node:

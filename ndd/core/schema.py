@@ -132,6 +132,8 @@ class OpDef:
     nearest_only: tuple[DType, ...] = ()  # types that the op moves, but does not interpolate
     needs_channels: int | None = None
     by_frame: bool = False  # is called for each frame if a `per_frame` argument is given
+    # The graph follows from choices and from types and shapes of inputs (see known_graphs.py).
+    by_facts: bool = False
     mixed: bool = False  # inputs stay in host memory whatever the device; the body gets `ordinal`
     has_effects: bool = False  # does more than give a result, so it is never made in advance
     # Number of results, or the name of the argument that adds a second one; None if it varies.

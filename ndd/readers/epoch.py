@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, chain
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -28,6 +29,8 @@ SAMPLES_PER_RUN = 16
 # 64 records of 1 KB takes 160 to 220 µs, of which 10 are spent on its bytes.
 RUN_BYTES = 1 << 20
 MAX_BATCHES_PER_RUN = 16
+# Records that stay in mapped files take no memory.
+RUN_BYTES_IN_FILES = 32 << 20
 
 Sample = tuple[Array, ...]
 I = TypeVar("I")  # a tuple or a dictionary of Batch or Tensor
@@ -76,9 +79,9 @@ class Table(Sequence["Sample | Bad"]):
     def nodes(self) -> list[Node]:
         """The batch of each output."""
 
-    def part(self, begin: int, end: int) -> Sequence[Sample | Bad]:
-        """The samples `begin` … `end` - 1, as a table if that is possible."""
-        return [self[k] for k in range(begin, end)]
+    def cut(self, ends: Sequence[int]) -> list[Sequence[Sample | Bad]]:
+        """The samples before each end and behind the one before, as tables if that is possible."""
+        return _cut([self[k] for k in range(len(self))], ends)
 
 
 # Indices and samples of a batch. The samples are a list if some are bad and may be replaced.
@@ -100,14 +103,15 @@ def batches_per_run(samples: Samples, batch_size: int | None) -> int:
     nbytes = getattr(samples, "mean_bytes", None)  # of a sample, if that is known
     if nbytes is None:
         return 1
-    fitting = RUN_BYTES // max(1, int(nbytes * batch_size))
+    most = RUN_BYTES_IN_FILES if getattr(samples, "stays_in_files", False) else RUN_BYTES
+    fitting = most // max(1, int(nbytes * batch_size))
     return max(1, min(MAX_BATCHES_PER_RUN, fitting))
 
 
 def read_batches(plan: EpochPlan, samples: Samples, step: int, item: int) -> list[Content]:
     """Read up to `step` batches, from number `item * step` on."""
     first = item * step
-    parts = [plan.indices(number) for number in range(first, min(first + step, plan.count))]
+    parts = plan.indices(range(first, min(first + step, plan.count)))
     if not trace.active:
         return _read_parts(samples, parts)
     about = {"number": first, "batches": len(parts)}
@@ -118,18 +122,18 @@ def read_batches(plan: EpochPlan, samples: Samples, step: int, item: int) -> lis
 
 def _read_parts(samples: Samples, parts: list[list[int]]) -> list[Content]:
     """Read several batches, together if no sample comes twice."""
-    whole = [index for part in parts for index in part]
-    if len(parts) == 1 or not hasattr(samples, "read_many") or len(set(whole)) != len(whole):
+    read_many = getattr(samples, "read_many", None)
+    whole = [*chain.from_iterable(parts)] if len(parts) > 1 and read_many else []
+    if not whole or len(set(whole)) != len(whole):
         return [read_batch(samples, part) for part in parts]
-    made = read_batch(samples, whole)[1]
-    contents: list[Content] = []
-    begin = 0
-    for part in parts:
-        end = begin + len(part)
-        cut = made.part(begin, end) if isinstance(made, Table) else made[begin:end]
-        contents.append((part, cut))
-        begin = end
-    return contents
+    made = read_many(whole)
+    ends = [*accumulate(map(len, parts))]
+    cut = made.cut(ends) if isinstance(made, Table) else _cut(made, ends)
+    return [*zip(parts, cut, strict=True)]
+
+
+def _cut(samples: Sequence[Sample | Bad], ends: Sequence[int]) -> list[Sequence[Sample | Bad]]:
+    return [samples[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
 
 
 def read_batch(samples: Samples, indices: list[int]) -> Content:

@@ -206,17 +206,20 @@ class EpochPlan:
     def wraps(self) -> bool:
         return self.last == "wrap"
 
-    def indices(self, batch: int) -> list[int]:
-        """Samples of a batch."""
-        first = self.at.taken + batch * self.batch_size
+    def indices(self, batches: range) -> list[list[int]]:
+        """Samples of batches that follow each other."""
+        size, count = self.batch_size, len(batches) * self.batch_size
+        first = self.at.taken + batches.start * size
         if self.wraps:
-            return self.order.stream(self.at.pass_, self.at.offset + first, self.batch_size)
-        count = self.batch_size
-        if self.last == "partial":
-            # At least one: a rank with a smaller shard repeats a sample instead of stopping early.
-            count = max(1, min(count, self._size - first))
+            found = self.order.stream(self.at.pass_, self.at.offset + first, count)
+            return [found[k : k + size] for k in range(0, count, size)]
         samples = self.order.samples(self.at.pass_)
-        return [int(samples[min(first + i, self._size - 1)]) for i in range(count)]
+        part, last = samples[first : first + count], int(samples[-1])
+        found = list(part) if isinstance(part, range) else part.tolist()
+        if self.last != "partial":
+            found += [last] * (count - len(found))
+        # At least one: a rank with a smaller shard repeats a sample instead of stopping early.
+        return [found[k : k + size] or [last] for k in range(0, count, size)]
 
     def after(self, batches: int) -> Position:
         """The position after this many batches."""

@@ -29,6 +29,7 @@ class RecordSamples:
         self._where, self.index = where, index
         self.starts, self.fingerprint = index.starts, index.fingerprint
         self.mean_bytes = index.mean_bytes
+        self.stays_in_files = index.files.keeps(index.mean_bytes)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -150,13 +151,18 @@ class Column:
         mapped.check(np.array([address]), np.array([found.nbytes]))
         return copied
 
-    def part(self, begin: int, end: int) -> Column:
-        """The samples `begin` … `end` - 1. Each part has an owner of its own, so that only the part
+    def cut(self, ends: Sequence[int]) -> list[Column]:
+        """The samples before each end. Each part has an owner of its own, so that only the part
         that the user gets hold of counts as memory which may change."""
-        old = self.storage
-        owner = Held([old.owner], getattr(old.owner, "mapped", None))
-        storage = Storage(old.addresses[begin:end], owner, dense=old.dense).share_flags(old)
-        return Column(storage, Shapes(self.shapes.rows[begin:end]), self.dtype)
+        old, rows, dtype = self.storage, self.shapes.rows, self.dtype
+        mapped = getattr(old.owner, "mapped", None)
+        parts, begin = [], 0
+        for end in ends:
+            owner = Held([old.owner], mapped)
+            storage = Storage(old.addresses[begin:end], owner, dense=old.dense).share_flags(old)
+            parts.append(Column(storage, Shapes(rows[begin:end]), dtype))
+            begin = end
+        return parts
 
 
 class ColumnTable(Table):
@@ -173,8 +179,10 @@ class ColumnTable(Table):
             raise IndexError(k)
         return tuple(c.array(k) for c in self._columns)
 
-    def part(self, begin: int, end: int) -> ColumnTable:
-        return ColumnTable(end - begin, [c.part(begin, end) for c in self._columns])
+    def cut(self, ends: Sequence[int]) -> list[Sequence[Sample | Bad]]:
+        sizes = np.diff(ends, prepend=0).tolist()
+        columns = zip(*(c.cut(ends) for c in self._columns), strict=True)
+        return [ColumnTable(n, own) for n, own in zip(sizes, columns, strict=True)]
 
     def nodes(self) -> list[Node]:
         return [source(c.storage, c.shapes, c.dtype, batch=True) for c in self._columns]

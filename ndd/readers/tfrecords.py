@@ -76,8 +76,7 @@ class TFRecordSamples(RecordSamples):
 
     def _check_frames(self, indices: Sequence[int], begin: Array, sizes: Array) -> None:
         """Check the lengths in the heads of the records, and the checksums if wanted."""
-        heads = _words(begin, 2)
-        lengths = heads[:, 0].astype(np.uint64) | heads[:, 1].astype(np.uint64) << np.uint64(32)
+        lengths = _numbers(begin, "<u8")
         wrong = np.flatnonzero(lengths != (sizes - FRAME_BYTES).astype(np.uint64))
         if len(wrong):
             k = int(wrong[0])
@@ -89,7 +88,7 @@ class TFRecordSamples(RecordSamples):
             for part, at, size in (("length", 0, np.full_like(sizes, 8)),
                                    ("data", HEAD_BYTES, sizes - FRAME_BYTES)):  # fmt: skip
                 checks = crc32c.of_memory(begin + at, size)
-                stored = _words(begin + at + size, 1)[:, 0]
+                stored = _numbers(begin + at + size, "<u4")
                 wrong = np.flatnonzero(checks != stored)
                 if len(wrong):
                     raise self._bad(indices[wrong[0]], f"the checksum of its {part} is wrong")
@@ -191,14 +190,13 @@ class TFRecordSamples(RecordSamples):
         return self._bad(index, f"feature {self._wanted.names[k]!r} {what}")
 
 
-def _words(addresses: Array, count: int) -> Array:
-    """`count` 32-bit numbers at each address."""
-    # Nothing between the addresses is looked at.
+def _numbers(addresses: Array, dtype: str) -> Array:
+    """The number at each address."""
+    # One number at each byte; nothing but those at the addresses is looked at.
     first = int(addresses.min())
-    span = int(addresses.max()) - first + 4 * count
-    memory = array_at(first, (span,), np.dtype(np.uint8))
-    places = (addresses - first)[:, None] + np.arange(4 * count)
-    return memory[places].view("<u4")
+    memory = array_at(first, (int(addresses.max()) - first + 1,), np.dtype(dtype), (1,))
+    found: Array = memory[addresses - first]
+    return found
 
 
 def _default_bytes(default: Any) -> Array:

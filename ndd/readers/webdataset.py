@@ -80,12 +80,8 @@ class TarSamples(RecordSamples):
 
     def read_many(self, indices: Sequence[int]) -> Sequence[Sample | Bad]:
         width = len(self._dtypes)
-        places = [self.index.places(indices, k) for k in range(width)]
-        # Sample by sample, because the components of one follow each other in the archive.
-        numbers, offsets, lengths = (
-            np.array([place[j] for place in places], np.int64).T.ravel().tolist() for j in range(3)
-        )
-        contents = self.index.files.read_parts(numbers, [max(0, o) for o in offsets], lengths)
+        numbers, offsets, lengths = self.index.places(indices, width)
+        contents = self.index.files.read_parts(numbers, np.maximum(offsets, 0), lengths)
         stored = contents.storage()
         if stored is not None:
             storage, sizes = stored

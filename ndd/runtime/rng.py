@@ -30,6 +30,7 @@ from ..kernels.ir import philox
 from . import lineage
 
 WORDS_PER_CALL = 7
+_FEW_DRAWS, _BLOCKS_AHEAD = 8, 128  # NOTE [words ahead]
 _STATE = re.compile(r"Philox_([0-9A-Fa-f]{16})_([0-9A-Fa-f]{16}):([0-9A-Fa-f]{16})_([0-3])")
 _MASK = (1 << 64) - 1
 
@@ -93,6 +94,10 @@ class RNG:
             raise ValueError("`seed` and `state` exclude each other")
         self._lock = forks.lock()
         self._is_default = False  # that of a thread
+        # NOTE [words ahead] The words of one call take 6 µs in Python, those of the next 73 calls
+        # 60 µs in NumPy. They are a function of seed and position, so it does not matter which of
+        # both made them. A generator that draws only a few times does not compute words ahead.
+        self._ahead: tuple[int, int, list[int]] = 0, 0, []  # seed, position of the first, words
         self._home: lineage.ThisProcess | None = None
         if state is not None:
             self.set_state(state)
@@ -109,13 +114,17 @@ class RNG:
         with self._lock:
             seed, first = self._here()
             self._position = (first + count + skipped_after) % (1 << 130)
-        key = (seed & 0xFFFFFFFF, seed >> 32)
-        words: list[int] = []
-        for counter in range(first >> 2, ((first + count - 1) >> 2) + 1):
-            split = tuple((counter >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96))
-            words += philox.block(split, key)
-        skipped = first & 3
-        return words[skipped : skipped + count]
+            of, begin, ahead = self._ahead
+            at = first - begin
+            if of == seed and 0 <= at and at + count <= len(ahead):
+                return ahead[at : at + count]
+            self._blocks_drawn += 1
+            if self._blocks_drawn > _FEW_DRAWS:
+                ahead = _words_ahead(seed, first >> 2)
+                self._ahead = seed, first & ~3, ahead
+                if ahead:
+                    return ahead[first & 3 : (first & 3) + count]
+        return _words(seed, first, count)
 
     def _draw(self) -> Draw:
         """The random numbers of one op call."""
@@ -185,6 +194,7 @@ class RNG:
             self._first_child = self._home.children
             self._seed, self._position = seed, position
             self._is_seeded = True
+            self._blocks_drawn = 0  # without words ahead
 
     def _here(self) -> tuple[int, int]:
         """Seed and position in this process."""
@@ -222,6 +232,27 @@ def _unpickled(seed: int, position: int, is_seeded: bool, number: int, home: byt
     if home != lineage.here().token:
         rng._home, rng._first_child = None, lineage.here().children - number
     return rng
+
+
+def _words(seed: int, first: int, count: int) -> list[int]:
+    """Words of a sequence from position `first`."""
+    key = (seed & 0xFFFFFFFF, seed >> 32)
+    words: list[int] = []
+    for counter in range(first >> 2, ((first + count - 1) >> 2) + 1):
+        split = tuple((counter >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96))
+        words += philox.block(split, key)
+    skipped = first & 3
+    return words[skipped : skipped + count]
+
+
+def _words_ahead(seed: int, counter: int) -> list[int]:
+    """The words of many blocks; none where the counter would carry."""
+    low, *others = [(counter >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96)]
+    if low + _BLOCKS_AHEAD > 1 << 32:
+        return []
+    counters = np.arange(low, low + _BLOCKS_AHEAD, dtype=np.int64)
+    found = philox.blocks((counters, *others), (seed & 0xFFFFFFFF, seed >> 32))
+    return np.stack(found, axis=1).ravel().tolist()
 
 
 _thread = threading.local()

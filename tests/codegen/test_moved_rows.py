@@ -12,7 +12,7 @@ from numba.core import types
 
 import ndd
 from ndd.kernels.cpu.gathered_rows import GATHERED_SIZES
-from ndd.kernels.cpu.native import row_moves
+from ndd.kernels.cpu.native import row_moves, turned_blocks
 from ndd.ops.resample import warp
 from tests.helpers import arrays, assert_same
 
@@ -45,6 +45,24 @@ def test_pixels_at_listed_addresses_are_gathered_and_nothing_else(size: int) -> 
         wanted = source[first[:, None] + np.arange(size)]
         assert (target[3:-4] == wanted.reshape(-1)).all(), pixels
         assert (target[:3] == GUARD).all() and (target[-4:] == GUARD).all(), pixels
+
+
+@pytest.mark.parametrize("down", [3, -3, 6])
+def test_blocks_of_pixels_are_turned_and_nothing_else(down: int) -> None:
+    turn = njit(types.void(*[types.int64] * 7))(turned_blocks.turn_pixels)
+    source = np.random.default_rng(7).integers(0, 256, (60, 400), dtype=np.uint8)
+    for right in (400, -400):
+        for rows, columns in ((0, 5), (1, 1), (8, 8), (16, 16), (17, 31), (40, 50), (5, 40)):
+            corner = (0 if right > 0 else 59) * 400 + (3 if down > 0 else 300)
+            y, x, c = np.ogrid[:rows, :columns, :3]
+            wanted = source.reshape(-1)[corner + y * down + x * right + c]
+            target = np.full((rows + 2, 3 * columns + 5), GUARD, np.uint8)
+            at = target[1:, 2:].ctypes.data
+            turn(source.ctypes.data + corner, down, right, at, target.shape[1], rows, columns)
+            inside = target[1:-1, 2:-3].copy()
+            assert (inside == wanted.reshape(inside.shape)).all(), (rows, columns)
+            target[1:-1, 2:-3] = GUARD
+            assert (target == GUARD).all(), (rows, columns)
 
 
 @pytest.mark.parametrize("vectors", [True, False])
@@ -86,7 +104,7 @@ PROGRAMS: dict[str, tuple[Any, Any, str]] = {
     "flip": (lambda x: ndd.flip(x, vertical=1), lambda a: a[::-1, ::-1], "copy_row"),
     "steps": (lambda x: x.slice[::2, ::3], lambda a: a[::2, ::3], "move_row_3"),
     "turn": (
-        lambda x: ndd.transpose(x, perm=[1, 0, 2]), lambda a: a.transpose(1, 0, 2), "move_row_3",
+        lambda x: ndd.transpose(x, perm=[1, 0, 2]), lambda a: a.transpose(1, 0, 2), "turn_pixels",
     ),
     "channels": (
         lambda x: ndd.stack(*[x.slice[:, :, k] for k in (2, 0, 1)], axis=2),

@@ -182,6 +182,13 @@ def test_mel_filter_bank(kwargs) -> None:
     check("mel_filter_bank", [np.stack([a, a + 1]) for a in x], **kwargs)
 
 
+def test_the_highest_frequency_has_no_weight() -> None:
+    for bins in (2, 3, 17):
+        x = [np.eye(bins, dtype=np.float32)]
+        (got,) = check("mel_filter_bank", x, nfilter=40, normalize=False)
+        assert not got.arrays[0][:, [0, -1]].any()
+
+
 def test_mel_filter_bank_of_different_spectra() -> None:
     x = [_rng.random(s).astype(np.float32) for s in ((33, 7), (17, 3), (65, 2))]
     got = ndd_call("mel_filter_bank", x, nfilter=6, sample_rate=8000.0)[0].arrays
@@ -196,6 +203,7 @@ def test_mfcc(dct_type) -> None:
     for axis in (0, 1):
         check("mfcc", x, dct_type=dct_type, axis=axis, n_mfcc=13)
         check("mfcc", x, dct_type=dct_type, axis=axis, lifter=22.0, layout="ft")
+        check("mfcc", x, dct_type=dct_type, axis=axis, lifter=-3.0)
         if dct_type > 1:
             check("mfcc", x, dct_type=dct_type, axis=axis, normalize=True)
     check("mfcc", [np.stack([a, a]) for a in x], dct_type=dct_type, axis=1)
@@ -212,6 +220,7 @@ LEVELS = [
 def test_to_decibels() -> None:
     check("to_decibels", LEVELS)
     check("to_decibels", LEVELS[:3], reference=2.0, multiplier=20.0, cutoff_db=-3.0)
+    check("to_decibels", LEVELS[:4], multiplier=1.0)  # a cutoff that float32 cannot hold
     check("to_decibels", [_rng.random((20, 30)).astype(np.float32)], layout="ft", cutoff_db=-40.0)
 
 

@@ -14,6 +14,7 @@ from .oracle import check, ndd_call, oracle_call, per_sample
 FILLS = ("constant", "const", "pad", "fill")
 BORDERS = (
     "clamp", "edge", "reflect", "reflect_1001", "reflect1001", "reflect_101", "reflect101", "wrap",
+    "1001", "101",
 )  # fmt: skip
 SHAPES = [(5, 7, 3), (1, 1, 3), (4, 2, 3)]
 DTYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"]
@@ -112,7 +113,7 @@ def test_border_errors():
     )  # fmt: skip
     error_everywhere(
         ValueError, "must be one of error, constant, const, pad, fill, trim_to_shape, clamp, edge, "
-        "reflect, reflect_1001, reflect1001, reflect_101, reflect101, wrap, got 'mirror'",
+        "reflect, reflect_1001, reflect1001, 1001, reflect_101, reflect101, 101, wrap, got 'mirror'",
         lambda: ndd.slice(empty, start=[0], shape=[1], out_of_bounds_policy="mirror"),
     )  # fmt: skip
     # Nothing is read for an empty window.

@@ -224,7 +224,7 @@ def test_fill_values():
     check("filter", images, kernel((5, 3)), numbers, layout=("HWC", None, None), border="constant")
     for name in ("FILL", "const", "pad"):
         check("filter", images, kernel((5, 3)), numbers, layout=("HWC", None, None), border=name)
-    for name in ("reflect", "reflect1001", "reflect101", "Edge"):
+    for name in ("reflect", "reflect1001", "reflect101", "1001", "101", "Edge"):
         check("filter", images, kernel((5, 3)), layout=("HWC", None), border=name)
 
 

@@ -245,7 +245,7 @@ ERRORS = [
     ),
     (
         ValueError,
-        "reflect, reflect_1001, reflect1001, reflect_101, reflect101, wrap, got 'replicate'",
+        "reflect, reflect_1001, reflect1001, 1001, reflect_101, reflect101, 101, wrap, got 'replicate'",
         lambda: ndd.crop(HWC, crop=[1, 1], out_of_bounds_policy="replicate"),
     ),
     (

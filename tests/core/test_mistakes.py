@@ -113,8 +113,8 @@ def test_choices_are_listed():
     with pytest.raises(
         ValueError,
         match="`out_of_bounds_policy` must be one of error, constant, const, pad, fill, "
-        "trim_to_shape, clamp, edge, reflect, reflect_1001, reflect1001, reflect_101, reflect101, "
-        "wrap, got 'padd'",
+        "trim_to_shape, clamp, edge, reflect, reflect_1001, reflect1001, 1001, reflect_101, "
+        "reflect101, 101, wrap, got 'padd'",
     ):
         ndd.crop(ragged(), crop=[2, 2], out_of_bounds_policy="padd")
     with pytest.raises(ValueError, match=r"`interp_type` must be one of INTERP_NN, .*got 'linear'"):

@@ -77,13 +77,18 @@ def test_bad_samples_stay_bad(way):
     assert (WAYS[way](x) + 1).valid.tolist() == [True, False]
 
 
+@pytest.mark.gpu
 def test_a_value_on_the_gpu_returns_there(monkeypatch):
     monkeypatch.setenv("NDD_GPU", "simulate")
     x = ndd.batch(np.arange(6, dtype=np.float32).reshape(2, 3)).gpu()
-    data = pickle.dumps(x)
-    y = pickle.loads(data)
+    y = pickle.loads(pickle.dumps(x))
     assert y.device == x.device
-    assert_same(y, x)
+    assert_same(y.cpu(), x.cpu())
+
+
+def test_a_value_on_the_gpu_does_not_return_without_one(monkeypatch):
+    monkeypatch.setenv("NDD_GPU", "simulate")
+    data = pickle.dumps(ndd.batch(np.float32([[1, 2]])).gpu())
     monkeypatch.delenv("NDD_GPU")
     with pytest.raises(RuntimeError, match="GPU"):
         pickle.loads(data)

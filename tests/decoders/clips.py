@@ -30,6 +30,12 @@ CLIPS: dict[str, tuple[str, str, dict[str, str], str]] = {
         {"x264-params": _X264 + ":colormatrix=bt709:fullrange=on"},
         "yuv420p",
     ),
+    "h264-refresh.mp4": (
+        "mp4",
+        "libx264",
+        {"x264-params": _X264.replace("bframes=3", "bframes=0:intra-refresh=1")},
+        "yuv420p",
+    ),
     "hevc.mp4": ("mp4", "libx265", {"x265-params": _X265}, "yuv420p"),
     "vp8.webm": ("webm", "libvpx", {"auto-alt-ref": "1", "lag-in-frames": "10"}, "yuv420p"),
     "vp9.webm": ("webm", "libvpx-vp9", {"auto-alt-ref": "1", "lag-in-frames": "16"}, "yuv420p"),

@@ -129,7 +129,7 @@ class Writer:
         head.put(size, 4)
         head.put(rate, 4)
         head.put(stored, 4)
-        head.put(BITS_CODES[self.bits] if rng.random() < 0.7 else 0, 3)
+        head.put(BITS_CODES.get(self.bits, 0) if rng.random() < 0.7 else 0, 3)
         head.put(0, 1)
         begin = head.bytes() + coded_number(number)
         begin += (n - 1).to_bytes(size - 5, "big") if size in (6, 7) else b""

@@ -24,7 +24,10 @@ from tests.readers.datasets import CASES, Case
 from tests.readers.helpers import flat, numbered
 
 SAMPLES, RANKS, BATCH, EPOCHS = 25, 2, 2, 3
-LONGEST = 0.15  # seconds until a job is killed; it reads its epochs in about this time
+# A job is killed so many seconds at most after a batch that is drawn; a batch takes about 3 ms. The clock alone does not
+# do: on a busy machine, nearly all jobs would be killed before their first batch.
+LONGEST = 0.006
+START_SECONDS = 120.0
 
 
 def _files(folder: Path, count: int) -> dict[str, Any]:
@@ -79,6 +82,19 @@ class Job:
                     saved.collect()
                     saved.save(self._pattern)
         time.sleep(60)
+
+    def wait_for(self, lines: int) -> None:
+        """Wait until so many batches were noted."""
+        end = time.monotonic() + START_SECONDS
+        while self._count() < lines and time.monotonic() < end:
+            time.sleep(0.0005)
+
+    def _count(self) -> int:
+        return self._log.read_bytes().count(b"\n") if self._log.exists() else 0
+
+    def batches(self) -> int:
+        """How many batches a job reads."""
+        return EPOCHS * len(self.ranks(RANKS)[0].next_epoch(BATCH))
 
     def check(self, ranks: int) -> tuple[int, int]:
         """Resume with a number of ranks; returns the epoch, and the batches of it that were read before."""
@@ -144,7 +160,9 @@ def attack(what: str, seed: int, count: int) -> dict[str, Any]:
             ]
             with tempfile.TemporaryDirectory() as folder:
                 job = Job(case, made, r.choice(orders), Path(folder))
+                lines = r.randint(0, job.batches())
                 child = forked(job.read)
+                job.wait_for(lines)
                 time.sleep(LONGEST * r.random())
                 os.kill(child, signal.SIGKILL)
                 _, status = os.waitpid(child, 0)

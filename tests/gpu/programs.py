@@ -30,6 +30,18 @@ LONG = [_rng.normal(1, 2, (h, w)).astype(np.float32) for h, w in ((71, 90), (3, 
 RAW = [_rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((8, 10), (12, 8), (2, 4))]
 SIGNALS = [_rng.normal(0, 0.3, n).astype(np.float32) for n in (300, 40, 1)]
 PER_SAMPLE = [0.5, 1.5, -0.25]
+# What hardware and interpreter are most likely to treat differently.
+SPECIAL = [
+    np.float32([[0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 1.4e-45],
+                [0.5, -0.5, 1.5, 2.5, 3.4e38, -3.4e38, 2.0**31, -(2.0**63)]]),
+    np.float32([[65504.0, 65520.0, 6e-8, 2.9e-8, 1e-45, 255.5, 254.5, -1.0]]),
+    np.float32([[np.nan]]),
+]  # fmt: skip
+DOUBLES = [x.astype(np.float64) * 1.1 for x in FLOATS]
+LONGS = [_rng.integers(-(2**62), 2**62, (n, 4)) for n in (3, 5, 1)]
+SHORTS = [_rng.integers(0, 65536, (h, w, 3), dtype=np.uint16) for h, w in ((5, 7), (4, 9), (1, 1))]
+CORNERS = [np.concatenate([x[:, :2], x[:, :2] + x[:, 2:] + 0.1], axis=1) for x in BOXES]
+SQUARES = [_rng.integers(0, 256, (n, n, 3), dtype=np.uint8) for n in (5, 8, 1)]
 
 
 def _per_sample() -> Any:
@@ -244,10 +256,48 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
         x, prob=0.4, salt_vs_pepper=_per_sample() * 0.2 + 0.3, rng=ndd.random.RNG(4))),
     "noise": floats(lambda x: x + ndd.random.normal(
         shape=[1, 1], batch_size=3, rng=ndd.random.RNG(3), device=x.device)),
+    "random numbers": floats(lambda x: x + ndd.random.uniform(
+        x, range=[2.0, 5.0], rng=ndd.random.RNG(6)) * ndd.random.coin_flip(
+        x, probability=0.3, rng=ndd.random.RNG(7), dtype=ndd.float32)),
+    "random choices": floats(lambda x: ndd.random.choice(
+        x, shape=[6], p=ndd.batch([np.float32(p) for p in ([0.2, 0.3, 0.5], [0.9, 0.1], [1.0])]),
+        rng=ndd.random.RNG(8))),
+    "rotate by quarter turns": (SQUARES, "HWC", lambda x: ndd.rotate(
+        x, angle=ndd.batch([np.float32(a) for a in (90.0, 180.0, -90.0)]), keep_size=True)),
+    "inverse functions": floats(lambda x: ndd.math.asin(x * 0.1) + ndd.math.acos(x * 0.1)
+                                * ndd.math.atan(x) + ndd.math.asinh(x)),
+    "hyperbolic functions": floats(lambda x: ndd.math.tanh(x) + ndd.math.sinh(x * 0.1)
+                                   * ndd.math.cosh(x) + ndd.math.acosh(x * x + 1.5)),
+    "logarithms": floats(lambda x: ndd.math.log2(x * x + 0.1) + ndd.math.log10(x * x + 0.2)
+                         + ndd.math.atanh(ndd.math.clamp(x, -0.9, 0.9)) + ndd.math.tan(x)),
+    "rsqrt": floats(lambda x: ndd.math.rsqrt(x * x + 0.5)),
+    "rounding of special numbers": (SPECIAL, None, lambda x: ndd.math.floor(x) - ndd.math.ceil(x)),
+    "arithmetic of special numbers": (SPECIAL, None, lambda x: (x * 0.5 + x / 3.0) - abs(-x) * 1e-3),
+    "extremes of special numbers": (SPECIAL, None, lambda x: ndd.math.max(
+        ndd.math.clamp(x, -2.0, 300.0), ndd.math.min(x, 0.25))),
+    "comparison of special numbers": (SPECIAL, None, lambda x: (x < 1.0) & (x != x) | (x >= 0.0)),
+    "roots of special numbers": (SPECIAL, None, lambda x: ndd.math.sqrt(ndd.math.abs(x))),
+    **{f"special numbers to {name}": (SPECIAL, None, lambda x, name=name: ndd.cast(
+        x, dtype=getattr(ndd, name))) for name in ("uint8", "int32", "int64", "float16", "bfloat16")},
+    "words of 64 bits": (LONGS, None, lambda x: (x * 3 + (x >> 5)) ^ (x // 1000003) - x % 77),
+    "doubles": (DOUBLES, None, lambda x: x * x / 3.0 + ndd.math.abs(x - 0.5)),
+    "doubles to bytes": (DOUBLES, None, lambda x: ndd.cast(x * 100, dtype=ndd.uint8)),
+    "halves": ([x.astype(np.float16) for x in FLOATS], None, lambda x: (x * x + x) / 3 - ndd.math.abs(x)),
+    "shorts": (SHORTS, "HWC", lambda x: ndd.brightness_contrast(x, brightness=1.5, contrast=0.7)),
+    "flip of shorts": (SHORTS, "HWC", lambda x: ndd.flip(x) | 1),
+    "resize of shorts": (SHORTS, "HWC", lambda x: ndd.resize(x, size=[4, 6])),
+    "box_encoder": (CORNERS, None, lambda x: _encoded(x)),
+    "box_encoder offsets": (CORNERS, None, lambda x: _encoded(x, offset=True, stds=[0.1, 0.1, 0.2, 0.2])),
+    "cast_like": floats(lambda x: ndd.cast_like(x * 9, ndd.zeros(shape=[1], dtype=ndd.int16))),
+    "ones_like": floats(lambda x: ndd.ones_like(x) - x),
+    "element_extract": (VOLUMES, "FHWC", lambda x: ndd.element_extract(x, element_map=[0]) + 1),
 }  # fmt: skip
 
 # Bit-equal on both devices except where a transcendental function may differ in the last places.
-INEXACT = {"exp and log", "trigonometry", "gamma", "roots", "transforms"}
+INEXACT = {
+    "exp and log", "trigonometry", "gamma", "roots", "transforms", "inverse functions",
+    "hyperbolic functions", "logarithms", "box_encoder offsets",
+}  # fmt: skip
 # Fourier transforms are summed in another order on a GPU.
 REORDERED = {"spectrogram", "spectrogram tf", "power_spectrum"}
 
@@ -257,6 +307,12 @@ def _converted(x: Any, source: str, target: str) -> Any:
     return ndd.color_space_conversion(
         x, image_type=types.DALIImageType[source], output_type=types.DALIImageType[target]
     )
+
+
+def _encoded(x: Any, **more: Any) -> Any:
+    labels = ndd.batch([np.arange(1, len(boxes) + 1, dtype=np.int32) for boxes in CORNERS])
+    anchors = [0.0, 0.0, 0.5, 0.5, 0.2, 0.1, 0.7, 0.9, 0.4, 0.4, 0.45, 0.5]
+    return ndd.box_encoder(x, labels.to_device(x.device), anchors=anchors, criteria=0.3, **more)[0]
 
 
 def all_kernels() -> list[KernelSpec]:

@@ -11,11 +11,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # What the simulated GPU is tested with. Left out: tests in which host memory stands for that of a GPU
-# (test_writes; tests/emulator/test_runtime.py writes through the driver), PyTorch with CUDA, and the oracle,
-# which does not import beside another driver.
+# (test_writes and one of test_interop; tests/emulator/test_runtime.py writes through the driver), PyTorch with CUDA,
+# and files that import the oracle, which does not import beside another driver: tests of single ops, whose kernels
+# run as programs of tests/gpu/programs.py.
 SHARED_WITH_SIMULATION = [
-    "tests/modes", "tests/core/test_empty_batches.py", "tests/core/test_mistakes.py", "tests/runtime/test_control.py",
-    "tests/graph/test_repeats.py", "tests/graph/test_inner_cores.py", "tests/kernels/test_memo.py",
+    "tests/modes", "tests/core/test_empty_batches.py", "tests/core/test_mistakes.py", "tests/runtime/control",
+    "tests/core/test_interop.py", "tests/core/test_pickling.py", "tests/graph/test_repeats.py",
+    "tests/graph/test_inner_cores.py", "tests/kernels/test_memo.py",
     "-m", "gpu", "--ignore=tests/modes/test_writes.py", "--deselect=tests/core/test_empty_batches.py::test_conversions",
 ]  # fmt: skip
 
@@ -42,7 +44,7 @@ def run(*arguments: str, part: str = "0/1") -> None:
     assert " passed" in made.stdout and "no tests ran" not in made.stdout, made.stdout
 
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = [pytest.mark.gpu, pytest.mark.slow(seconds=90)]
 
 
 @pytest.mark.parametrize("part", ["0/2", "1/2"])

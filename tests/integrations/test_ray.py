@@ -18,7 +18,7 @@ from tests.helpers import ROOT
 from tests.integrations import ray_programs as programs
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(seconds=40),
     # Ray's own: of its settings, of `concurrency`, and files that its clients leave open.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),

@@ -154,7 +154,7 @@ def test_clearing_changes_no_bit_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> 
         assert_same(run(name, "gpu"), wanted, name)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=40)
 def test_clearing_changes_no_bit_of_any_op() -> None:
     with ndd.EvalMode.sync_cpu:
         before = {name: run(name) for name in PROGRAMS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ndd.readers.order import LAST_BATCH, EpochPlan, Order, Position
 from ndd.readers.stores import byte_files
 from ndd.readers.stores.byte_files import ByteFiles, LocalFile
 
@@ -76,3 +77,24 @@ def test_a_part_that_cannot_be_read_is_an_error_of_its_own(files, tmp_path):
     (tmp_path / "3").write_bytes(b"short")  # after it was opened
     parts = found.read_parts([3, 1], [0, 0], [5000, 5])
     assert isinstance(parts[0], ValueError) and parts[1].tobytes() == contents[1][:5]
+
+
+@pytest.mark.parametrize("last", LAST_BATCH)
+@pytest.mark.parametrize("shuffle", ["no", "pass"])
+def test_batches_that_are_listed_together(last, shuffle):
+    """The same samples as one batch at a time, and as a plain definition."""
+    cases = ((11, 1, 2, 0), (11, 0, 3, 2), (40, 2, 3, 12), (12, 1, 5, 0), (10, 0, 3, 0))
+    for count, shard, size, taken in cases:
+        order = Order(count, shard, 3, False, shuffle, 7)
+        plan = EpochPlan(order, last, Position(0, 0, 0, taken), size)
+        found = plan.indices(range(plan.count))
+        assert found == [plan.indices(range(k, k + 1))[0] for k in range(plan.count)]
+        own = [int(i) for i in order.samples(0)]
+        more = [int(i) for p in range(1, 6) for i in order.samples(p)]
+        filled = own + (more if last == "wrap" else own[-1:] * 2 * size)
+        for k, batch in enumerate(found):
+            first = taken + k * size
+            wanted = filled[first : first + size]
+            if last == "partial":
+                wanted = own[first : first + size] or own[-1:]
+            assert batch == wanted

@@ -15,6 +15,7 @@ import pytest
 
 import ndd
 from ndd.kernels.cpu import bus_errors
+from ndd.readers import epoch
 from ndd.readers.stores import byte_files
 from ndd.readers.stores.byte_files import ByteFiles
 from ndd.readers.stores.mapped_files import MappedContents
@@ -69,6 +70,32 @@ def test_large_records_are_not_copied(data_set, contents):
     assert set(found) == set(contents)
     found = [np.asarray(output(item)).tobytes() for item in reader().next_epoch()]
     assert found == contents  # single samples
+
+
+def test_large_batches_are_mapped_together(data_set, contents, monkeypatch):
+    """They take no memory, so several are read at a time."""
+    _, reader = data_set
+    monkeypatch.setattr(epoch, "RUN_BYTES_IN_FILES", 8 * BYTES)
+    monkeypatch.setattr(epoch, "RUN_BYTES", 3 * BYTES)
+    for option, wanted in (({}, 3), ({"dont_use_mmap": True}, 1)):
+        made = reader(last_batch="partial", **option)
+        read: list[int] = []
+        monkeypatch.setattr(made._data()[0], "read_many", noting(read, made._data()[0].read_many))
+        items = [*made.next_epoch(batch_size=2)]
+        assert [samples(output(item)) for item in items] == [
+            contents[k : k + 2] for k in range(0, COUNT, 2)
+        ]
+        assert read == [2 * wanted] * (COUNT // 2 // wanted)
+    owners = [output(item)._node.stored.owner for item in items]
+    assert len({id(owner) for owner in owners}) == len(items)  # each may be handed out alone
+
+
+def noting(read, read_many):
+    def noted(indices):
+        read.append(len(indices))
+        return read_many(indices)
+
+    return noted
 
 
 def test_what_the_user_writes_reaches_nobody(data_set, contents):
@@ -170,6 +197,28 @@ def test_maps_are_closed_and_limited(tmp_path, monkeypatch, contents):
     monkeypatch.setattr(bus_errors, "_free", [])
     parts = ByteFiles([str(tmp_path / "f")], maps=True).read_parts([0], [0], [BYTES])
     assert not isinstance(parts, MappedContents) and parts[0].tobytes() == contents[0]
+
+
+def test_pages_of_many_bytes_do_not_stay_in_the_process(tmp_path, monkeypatch):
+    """What is looked at is taken away again if the maps are larger than a limit."""
+    path, count = tmp_path / "f", 40
+    path.write_bytes(b"".join(bytes([k]) * (1 << 20) for k in range(count)))
+    for limit, most in ((count << 21, None), (8 << 20, 20)):
+        monkeypatch.setattr(bus_errors, "RESIDENT_BYTES", limit)
+        monkeypatch.setattr(bus_errors, "_looked_at", [0])
+        files = ByteFiles([str(path)], maps=True)
+        before, parts = resident_megabytes(), []
+        for k in range(count):
+            parts.append(files.read_parts([0], [k << 20], [1 << 20]))
+        grown = resident_megabytes() - before
+        assert grown > 30 if most is None else grown < most
+        assert [int(part[0][-1]) for part in parts] == [*range(count)]
+        del files, parts
+
+
+def resident_megabytes():
+    """Pages of files in the memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[2]) * bus_errors.PAGE >> 20
 
 
 def test_small_or_scattered_parts_are_copied(tmp_path, monkeypatch, contents):
@@ -284,6 +333,17 @@ def test_a_handler_of_the_user_is_called():
         """
     )
     assert done.stdout.split() == ["mine", "another"]
+
+
+def test_who_ignores_the_signal_goes_on():
+    run(
+        """
+        signal.signal(signal.SIGBUS, signal.SIG_IGN)
+        found = read()
+        signal.raise_signal(signal.SIGBUS)
+        lose(found, 2_000_000)
+        """
+    )
 
 
 def test_a_forked_child_is_protected():

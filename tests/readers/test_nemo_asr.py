@@ -127,13 +127,21 @@ def test_parts_of_files(write) -> None:
 def test_only_the_part_is_decoded(write, monkeypatch) -> None:
     from ndd.codecs import sound_files
 
-    read, into = [], sound_files._read_into
-    monkeypatch.setattr(
-        sound_files, "_read_into", lambda f, out: (read.append(len(out)), into(f, out))[1]
-    )
+    seen = []
+
+    class Spied(sound_files.FlacSamples):
+        def __init__(self, data, flac, frames, channels, first) -> None:
+            super().__init__(data, flac, frames, channels, first)
+            seen.append(first)
+
+        def read(self, out) -> int:
+            seen.append(len(out))
+            return super().read(out)
+
+    monkeypatch.setattr(sound_files, "FlacSamples", Spied)
     path = write(dict(audio_filepath="stereo.flac", offset=0.05, duration=0.01))
     assert samples(ndd, 1, manifest_filepaths=path)[0][0].shape == (240,)
-    assert read == [240]
+    assert seen == [1, 1200, 240]  # the first sample of the frame is read to see that it is one
 
 
 def test_limits_of_durations(write) -> None:

@@ -256,11 +256,13 @@ class ReferenceKernel:
         if lane == DIVISOR:
             return np.int64(row["run_divisor",])
         core = self.spec.core
+        which, lane = divmod(lane, core.lanes)
         start = evaluate_all((core.start,), {})[0]
         lanes = [start] * row["run_lanes",]
         extents = [row["run_n", k] for k in range(len(core.axes))]
         for n, places in enumerate(np.ndindex(*extents)):
-            value = self._tap_value(row, position, [*places, lane]).astype(core.acc.np)
+            value = self._tap_value(row, position, [*places, lane], core.summands[which])
+            value = value.astype(core.acc.np)
             k = n % len(lanes)
             lanes[k] = _combined(core.combine, lanes[k], value)
         for k in range(FOLD, len(lanes)):
@@ -350,8 +352,8 @@ class ReferenceKernel:
         ahead = [np.abs(p + d) for p, d in zip(at, by, strict=True)]
         return [np.abs(np.minimum(p, 2 * (n - 1) - p)) for p, n in zip(ahead, extents, strict=True)]
 
-    def _tap_value(self, row, position, computed) -> np.ndarray:
-        value = self.spec.core.value
+    def _tap_value(self, row, position, computed, value: Expr | None = None) -> np.ndarray:
+        value = value or self.spec.core.value
         env = {}
         for e in walk([value]):
             if e.op == "load":

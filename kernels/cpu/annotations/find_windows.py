@@ -71,9 +71,12 @@ def _find_window(job, row, sample):  # type: ignore[no-untyped-def]
     best_w, best_h, best_d = _f32(1), _f32(1), _f32(1)
     outcome, is_whole = at.NOTHING, False
     is_left, left = False, np.uint64(0)  # NOTE [words of refused windows]
+    words = _drawn(job, _CHOICES, sample)  # of the choices of four rounds
     while tried < _get_i64(job, at.TOTAL_ATTEMPTS) and outcome != at.FOUND:
-        words = _drawn(job, _CHOICES + round_, sample)
-        choice, round_ = word_below(left if is_left else words[0], options), round_ + 1
+        if round_ % 4 == 0 and round_ > 0:
+            words = _drawn(job, _CHOICES + round_ // 4, sample)
+        word = left if is_left else words[round_ % 4]
+        choice, round_ = word_below(word, options), round_ + 1
         is_left = False
         if choice >= _get_i64(job, at.THRESHOLDS):
             best_x, best_y, best_z = _f32(0), _f32(0), _f32(0)
@@ -149,8 +152,10 @@ def _window(job, row, attempt, sample, is_left, left):  # type: ignore[no-untype
     x, y, z = _f32(0), _f32(0), _f32(0)
     is_allowed = is_allowed and w > _f32(0) and h > _f32(0) and d > _f32(0)
     if is_allowed:
-        other = _drawn(job, 2 * attempt + 1, sample)
-        x, y, z = _start(one[3], w), _start(other[0], h), _start(other[1], d)
+        word, last = one[2], one[2]  # images draw no depth
+        if dims == 3:
+            word, last = _drawn(job, 2 * attempt + 1, sample)[:2]
+        x, y, z = _start(one[3], w), _start(word, h), _start(last, d)
     return is_allowed, one[3], x, y, z, w, h, d
 
 

@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 
 from ...ir.dtypes import DType
 from . import primitives as prims
+from . import window_bytes
 from .block_sizes import BAND_COLUMNS, BAND_ROWS, GROUP
 from .vectors import (  # fmt: skip
     F32,
@@ -246,9 +247,12 @@ def sum_band(dtype: DType, lanes: int) -> Any:
     sums = [_make_sum(lanes, count) for count in range(_MAX_COUNT + 1)]
     anything, one, two, three, four, five, six = sums
     turn, turn_back = _make_turn(dtype), _make_turn_back(lanes)
+    sum_windows = window_bytes.sum_windows(dtype, lanes)
     pixel, width, column = lanes * dtype.bytes, lanes * BAND_ROWS, lanes * _BYTES
 
     def sum_band(src, stride, n_in, first, weight, n, count, band, lines):  # type: ignore[no-untyped-def]
+        if sum_windows(src, stride, n_in, first, weight, n, count, lines):
+            return
         store = band + column * BAND_COLUMNS
         held = store + width * BAND_COLUMNS
         at = 0

@@ -15,6 +15,8 @@ RANK_BYTES = 32  # bytes of integers that are compared together (window_ranks.py
 # stack: a line of addresses before them, and up to a line at both ends (streamed_stores.py).
 PIECE_BYTES = 4096
 STAGING_BYTES = PIECE_BYTES + 192
+BYTE_LANES = 32  # bytes that are summed together as words of 16 bits (rounded_sums.py)
+MEAN_TAPS = 127  # of a window whose mean is computed in integers: see NOTE [means of bytes]
 
 
 # -- two lines of window ranks at once (whole_windows.py) ------------------------------------------

@@ -71,40 +71,53 @@ def _added_pairs(builder: Any, vectors: list[Any]) -> list[Any]:
     return found
 
 
-def _make(power: int) -> Any:
-    of_row = {1: _sums, 2: _squares}[power]
+_PARTS = {1: _sums, 2: _squares}
+
+
+def _make(*powers: int) -> Any:
+    """A function that adds up these powers of bytes; it returns a tuple if there are several."""
 
     @intrinsic
     def total(typingctx: Any, source: Any, n: Any) -> Any:
+        result = (
+            types.int64 if len(powers) == 1 else types.containers.UniTuple(types.int64, len(powers))
+        )
+
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             source, n = args
-            result = cgutils.alloca_once_value(builder, I64(0))
+            totals = [cgutils.alloca_once_value(builder, I64(0)) for _ in powers]
 
-            def add_all(vector: Any) -> None:
-                for k in range(vector.type.count):
-                    lane = builder.extract_element(vector, ir.IntType(32)(k))
-                    lane = lane if lane.type == I64 else builder.zext(lane, I64)
-                    builder.store(builder.add(builder.load(result), lane), result)
+            def add(to: Any, value: Any) -> None:
+                value = value if value.type == I64 else builder.zext(value, I64)
+                builder.store(builder.add(builder.load(to), value), to)
 
-            def row_at(at: Any) -> Any:
-                return load_vector(builder, at_byte(builder, source, at, _ROW), _ROW, 1)
+            def parts_at(at: Any) -> list[list[Any]]:
+                """The sums of a row, for each power."""
+                row = load_vector(builder, at_byte(builder, source, at, _ROW), _ROW, 1)
+                return [_PARTS[power](builder, row) for power in powers]
 
             def blocks(begin: Any, count: Any) -> None:
-                sample = of_row(builder, row_at(begin))
-                kinds = [v.type for v in sample] * (_ONE_BLOCK // _BYTES)
-                held = [cgutils.alloca_once(builder, kind) for kind in kinds]
-                for place, kind in zip(held, kinds, strict=True):
-                    builder.store(ir.Constant(kind, None), place)
+                rows = range(0, _ONE_BLOCK, _BYTES)
+                held = [
+                    [[cgutils.alloca_once(builder, v.type) for v in own] for own in parts_at(begin)]
+                    for _ in rows
+                ]
+                places = [place for row in held for own in row for place in own]
+                for place in places:
+                    builder.store(ir.Constant(place.type.pointee, None), place)
                 with cgutils.for_range(builder, count) as loop:
                     at = builder.add(begin, builder.mul(loop.index, I64(_ONE_BLOCK)))
                     ask_for(builder, builder.add(source, builder.add(at, I64(_AHEAD))))
-                    found: list[Any] = []
-                    for k in range(0, _ONE_BLOCK, _BYTES):
-                        found += of_row(builder, row_at(builder.add(at, I64(k))))
-                    for place, value in zip(held, found, strict=True):
+                    found = [parts_at(builder.add(at, I64(k))) for k in rows]
+                    values = [value for row in found for own in row for value in own]
+                    for place, value in zip(places, values, strict=True):
                         builder.store(builder.add(builder.load(place), value), place)
-                for place in held:
-                    add_all(builder.load(place))
+                for row in held:
+                    for to, own in zip(totals, row, strict=True):
+                        for place in own:
+                            vector = builder.load(place)
+                            for k in range(vector.type.count):
+                                add(to, builder.extract_element(vector, ir.IntType(32)(k)))
 
             whole = builder.sdiv(n, I64(_ONE_BLOCK))
             per_run = _RUN // _ONE_BLOCK
@@ -119,13 +132,14 @@ def _make(power: int) -> Any:
             with cgutils.for_range(builder, builder.sub(n, done)) as loop:
                 place = at_byte(builder, source, builder.add(done, loop.index), ir.IntType(8))
                 value = builder.zext(builder.load(place), I64)
-                value = builder.mul(value, value) if power == 2 else value
-                builder.store(builder.add(builder.load(result), value), result)
-            return builder.load(result)
+                for to, power in zip(totals, powers, strict=True):
+                    add(to, builder.mul(value, value) if power == 2 else value)
+            found = [builder.load(to) for to in totals]
+            return found[0] if len(found) == 1 else context.make_tuple(builder, result, found)
 
-        return types.int64(types.int64, types.int64), codegen
+        return result(types.int64, types.int64), codegen
 
     return total
 
 
-sum_of_bytes, sum_of_squares = _make(1), _make(2)
+sum_of_bytes, sum_of_squares, sums_of_powers = _make(1), _make(2), _make(1, 2)

@@ -25,6 +25,7 @@ from . import (
     bilinear,
     byte_tables,
     folded_sums,
+    rounded_sums,
     row_moves,
     row_sums,
     whole_windows,
@@ -33,21 +34,23 @@ from . import (
     window_sums,
 )
 from .bilinear import note
-from .byte_sums import sum_of_bytes, sum_of_squares
+from .byte_sums import sum_of_bytes, sum_of_squares, sums_of_powers
 from .checksums import crc32c_parts
 from .example_fields import example_fields, example_values
-from .flac_frames import flac_frames
+from .flac_frames import flac_frames, flac_header
 from .folded_sums import sum_folded_row
 from .fourier import sum_lanes, transform_frames
 from .integer_samples import integer_samples
 from .jpeg_headers import jpeg_frames
 from .rectangles import make_copy_rectangles
+from .rounded_sums import add_across, mean_down, mean_of
 from .row_moves import copy_row, weave_row
 from .row_sums import fill_taps, pad_row
 from .running_sums import fill_steps, stepped
 from .sincs import block_start, resample_block
 from .streamed_stores import add_to_piece, end_rows, finish_streams
 from .tar_headers import tar_headers
+from .turned_blocks import turn_pixels
 from .vectors import F32, I32, ask_to_write
 from .window_rows import add_scaled, turn_line
 from .window_sums import has_next, lines_ahead
@@ -56,6 +59,7 @@ from .yuv_rows import yuv420_rows
 __all__ = [
     "as_f32", "ask_to_write", "block_start", "external", "finish_streams", "has_next", "helper",
     "lines_ahead", "note", "stepped", "sum_of_bytes", "sum_of_squares",
+    "sums_of_powers",
 ]  # fmt: skip
 
 
@@ -73,7 +77,8 @@ _PLAIN = (
     fill_taps, pad_row, fill_steps, jpeg_frames, add_scaled, sum_folded_row, turn_line,
     transform_frames, sum_lanes, resample_block, find_windows, select_polygons, hash_bytes,
     example_fields, example_values, crc32c_parts, tar_headers, copy_row, weave_row,
-    yuv420_rows, lose_jpeg, turn_boxes, flac_frames, integer_samples, add_to_piece, end_rows,
+    yuv420_rows, lose_jpeg, turn_boxes, flac_frames, flac_header, integer_samples, add_to_piece,
+    end_rows, add_across, mean_down, mean_of, turn_pixels,
 )  # fmt: skip
 _FLOATS = {"origin", "scale", "stretch", "fill"}  # float32 arguments; all others are int64
 
@@ -94,6 +99,8 @@ def helper(name: str) -> tuple[Any, Any]:
         function = row_sums.sum_rows(DType.parse(rest[1]), "ring" in rest)
     elif name.startswith("sum_taps"):
         function = window_sums.sum_taps("fma" in rest)
+    elif name.startswith("sum_to_bytes"):
+        function = rounded_sums.sum_to_bytes(int(rest[2]))
     elif name.startswith("sum_lines"):
         function = window_sums.sum_lines(int(rest[1]))
     elif name.startswith("sum_folded"):

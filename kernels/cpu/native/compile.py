@@ -5,7 +5,6 @@ Only imported to compile something.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from numba.core.registry import cpu_target
 from numba.core.types.functions import BaseFunction
 from numba.core.typing.context import BaseContext
 
+from ..numba_start import uncollected
 from . import straight
 
 
@@ -137,17 +137,14 @@ def _quick() -> Iterator[None]:
         (PostProcessor, "run", _without_live_variables(PostProcessor.run)),
     )
     slow = [getattr(owner, name) for owner, name, _ in patches]
-    collected = gc.isenabled()
-    gc.disable()
-    try:
-        for owner, name, quick in patches:
-            setattr(owner, name, quick)
-        yield
-    finally:
-        for (owner, name, _), old in zip(patches, slow, strict=True):
-            setattr(owner, name, old)
-        if collected:
-            gc.enable()
+    with uncollected():
+        try:
+            for owner, name, quick in patches:
+                setattr(owner, name, quick)
+            yield
+        finally:
+            for (owner, name, _), old in zip(patches, slow, strict=True):
+                setattr(owner, name, old)
 
 
 def _once_per_types(slow: Any) -> Any:

@@ -27,13 +27,15 @@ _stack_256 = prims.stack_256  # type: ignore[attr-defined]
 _DATA, _SIZE, _CHANNELS, _BITS, _BITS_CODE, _BLOCK, _IS_FIXED, _TOTAL = 0, 1, 2, 3, 4, 5, 6, 7
 _TABLES, _ROWS, _STRIDE, _KIND = 8, 9, 10, 11
 # Columns that a call changes: the byte and the first sample of the next frame; how many samples
-# the last one has, and how many of them were used; how many samples of each channel were written.
-_AT, _NEXT, _HAVE, _USED, _DONE = 12, 13, 14, 15, 16
+# the last one has, and how many of them were used; how many samples of each channel were written;
+# how many are to be left out first; the end of a header, and the first sample that it tells.
+_AT, _NEXT, _HAVE, _USED, _DONE, _LEFT_OUT, _BODY, _BEGIN = 12, 13, 14, 15, 16, 17, 18, 19
 # How the channels of a frame are stored; smaller numbers: each by itself.
 _LEFT_SIDE, _SIDE_RIGHT, _MID_SIDE = 8, 9, 10
 _MAX_ORDER = 32
 _WIDE = 28  # low bits with which a residual could take more than 32 bits
 _FAILED = -1
+_UNKNOWN = 1 << 36  # a total that no file tells
 
 
 def _make_predict(order: int) -> Any:
@@ -345,9 +347,12 @@ def _crc_16(data, at, end, tables):  # type: ignore[no-untyped-def]
 
 
 @part
-def _header(job):  # type: ignore[no-untyped-def]
-    """Read the header of the next frame; returns the length of its block, or `_FAILED`."""
-    data, size, at = _get_i64(job, _DATA), _get_i64(job, _SIZE), _get_i64(job, _AT)
+def _header(job, at):  # type: ignore[no-untyped-def]
+    """Read the header of a frame: the place of its end and its first sample into the job.
+
+    Returns the length of its block, or `_FAILED`.
+    """
+    data, size = _get_i64(job, _DATA), _get_i64(job, _SIZE)
     head = number_at(data, size, 8 * at, 32)
     length, rate, stored, bits = head >> 12 & 15, head >> 8 & 15, head >> 4 & 15, head >> 1 & 7
     channels = 2 if stored >= _LEFT_SIDE else stored + 1
@@ -363,15 +368,17 @@ def _header(job):  # type: ignore[no-untyped-def]
     end += 0 if rate < 12 else min(rate - 11, 2)
     if end >= size or _crc_8(data, at, end, _get_i64(job, _TABLES)) != _get_u8(data, end):
         return np.int64(_FAILED)
-    block, begin = _get_i64(job, _BLOCK), _get_i64(job, _NEXT)
-    if head >> 16 & 1:
-        is_next = number == begin
-    else:
-        is_next = number * block == begin and _get_i64(job, _IS_FIXED) != 0
-        is_next = is_next and (n == block or begin + n == _get_i64(job, _TOTAL))
-    if not is_next or n > block or begin + n > _get_i64(job, _TOTAL):
+    block, total = _get_i64(job, _BLOCK), _get_i64(job, _TOTAL)
+    begin = number
+    if head >> 16 & 1 == 0:  # a number of a frame, not of a sample
+        begin *= block
+        is_last = begin + n == total or total == _UNKNOWN
+        if _get_i64(job, _IS_FIXED) == 0 or (n != block and not is_last):
+            return np.int64(_FAILED)
+    if number < 0 or n > block or begin + n > total:
         return np.int64(_FAILED)
-    _put_i64(job, _AT, end + 1)
+    _put_i64(job, _BODY, end + 1)
+    _put_i64(job, _BEGIN, begin)
     return n
 
 
@@ -397,12 +404,12 @@ def _mix(first, second, n, stored):  # type: ignore[no-untyped-def]
 def _frame(job):  # type: ignore[no-untyped-def]
     """Decode the next frame to the rows; False if it is unusual or damaged."""
     data, size, at = _get_i64(job, _DATA), _get_i64(job, _SIZE), _get_i64(job, _AT)
-    n = _header(job)
-    if n < 0:
+    n = _header(job, at)
+    if n < 0 or _get_i64(job, _BEGIN) != _get_i64(job, _NEXT):
         return False
     stored, bits = number_at(data, size, 8 * at + 24, 4), _get_i64(job, _BITS)
     rows, stride, factors = _get_i64(job, _ROWS), _get_i64(job, _STRIDE), _stack_256()
-    bit = 8 * _get_i64(job, _AT)
+    bit = 8 * _get_i64(job, _BODY)
     for c in range(_get_i64(job, _CHANNELS)):
         is_side = stored >= _LEFT_SIDE and (c == 0) == (stored == _SIDE_RIGHT)
         bit = _channel(data, size, bit, rows + c * stride, n, bits + is_side, factors)
@@ -440,6 +447,20 @@ def _convert(row, n, out, step, kind, bits):  # type: ignore[no-untyped-def]
             _put_i16(out, i * step, np.int16(_get_i32(row, i) << (16 - bits)))
 
 
+def flac_header(job, begin, end):  # type: ignore[no-untyped-def]
+    """Find the first header of a frame that begins at these bytes, at -1 if there is none.
+
+    It may be no header: one of 2**24 random places looks like one.
+    """
+    data, found = _get_i64(job, _DATA), np.int64(-1)
+    for at in range(begin, end):
+        if _get_u8(data, at) == 255 and _header(job, at) > 0:
+            found = np.int64(at)
+            break
+    _put_i64(job, _AT, found)
+    _put_i64(job, _NEXT, _get_i64(job, _BEGIN))
+
+
 def flac_frames(job, out, count):  # type: ignore[no-untyped-def]
     """Write the next samples [time, channel].
 
@@ -453,7 +474,10 @@ def flac_frames(job, out, count):  # type: ignore[no-untyped-def]
         if used == _get_i64(job, _HAVE):
             if not _frame(job):
                 break
-            used = 0
+            used = np.int64(0)
+        skipped = min(_get_i64(job, _HAVE) - used, _get_i64(job, _LEFT_OUT))
+        _put_i64(job, _LEFT_OUT, _get_i64(job, _LEFT_OUT) - skipped)
+        used += skipped
         n = min(_get_i64(job, _HAVE) - used, count - done)
         for c in range(channels):
             row = _get_i64(job, _ROWS) + c * _get_i64(job, _STRIDE) + 4 * used

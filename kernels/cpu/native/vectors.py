@@ -59,16 +59,17 @@ PIXELS = {
 
 
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Transpose eight vectors of eight numbers, in three rounds of pairs."""
-    for width in (1, 2, 4):
-        low = [k // width % 2 * GROUP + k - k // width % 2 * width for k in range(GROUP)]
+    """Transpose as many vectors as each has numbers, a power of two, in rounds of pairs."""
+    side, width = len(rows), 1
+    while width < side:
+        low = [k // width % 2 * side + k - k // width % 2 * width for k in range(side)]
         high = [k + width for k in low]
         turned = list(rows)
-        for k in range(GROUP):
+        for k in range(side):
             if k // width % 2 == 0:
                 pair = rows[k], rows[k + width]
                 turned[k], turned[k + width] = (chosen(builder, *pair, w) for w in (low, high))
-        rows = turned
+        rows, width = turned, 2 * width
     return rows
 
 

@@ -5,6 +5,7 @@ This module is imported only when a kernel is compiled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import binding as llvm
@@ -18,6 +19,7 @@ from .vectors import (  # fmt: skip
     F32,
     FLOATS,
     I64,
+    at_byte,
     fma,
     load_vector,
     splat,
@@ -145,13 +147,9 @@ class _Lines:
         return [[builder.load(place) for place in one] for one in held]
 
 
-def sum_lines(lines: int) -> Any:
-    """Sums like those of `sum_taps`, with fma, for several lines at once.
-
-    The rows of each line begin `by` later in the list than those of the line before it, and `outs`
-    lists where the sums go. Rows that several lines need are read once. `count` must be at least
-    (lines - 1) * by.
-    """
+def make_add_lines(lines: int, store: Callable[[Any, Any, Any, Any], None]) -> Any:
+    """The intrinsic of `sum_lines`; `store(builder, value, to, place)` stores the sums of a vector
+    as elements from `place` on of the line at address `to`."""
 
     @intrinsic
     def add_lines(
@@ -162,20 +160,36 @@ def sum_lines(lines: int) -> Any:
             rows, outs = (builder.inttoptr(x, I64.as_pointer()) for x in (rows, outs))
             weights = builder.inttoptr(weights, F32.as_pointer())
             group = _Lines(builder, lines)
-            targets = [group.load(outs, I64(k)) for k in range(lines)]
+            targets = [builder.load(builder.gep(outs, [I64(k)])) for k in range(lines)]
 
             def block(at: Any, vectors: int) -> None:
                 places = [builder.add(at, I64(v * WIDE)) for v in range(vectors)]
                 sums = group.sums(rows, weights, count, by, places)
-                for out, line in zip(targets, sums, strict=True):
+                for to, line in zip(targets, sums, strict=True):
                     for place, value in zip(places, line, strict=True):
-                        to = builder.bitcast(builder.gep(out, [place]), WIDE_FLOATS.as_pointer())
-                        builder.store(value, to).align = 4
+                        store(builder, value, to, place)
 
             vector_blocks(builder, n, WIDE, _SUMS // lines, block)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), codegen
+
+    return add_lines
+
+
+def _store(builder: Any, value: Any, to: Any, place: Any) -> None:
+    at = at_byte(builder, to, builder.mul(place, I64(4)), WIDE_FLOATS)
+    builder.store(value, at).align = 4
+
+
+def sum_lines(lines: int) -> Any:
+    """Sums like those of `sum_taps`, with fma, for several lines at once.
+
+    The rows of each line begin `by` later in the list than those of the line before it, and `outs`
+    lists where the sums go. Rows that several lines need are read once. `count` must be at least
+    (lines - 1) * by.
+    """
+    add_lines = make_add_lines(lines, _store)
 
     def sum_lines(rows, weights, count, by, n, outs):  # type: ignore[no-untyped-def]
         add_lines(rows, weights, count, by, max(n, WIDE), outs)

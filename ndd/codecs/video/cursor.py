@@ -18,6 +18,8 @@ from ...fusion.graph.shapes import Array
 from .library import av_module, reason
 from .video_index import VideoIndex
 
+_EARLIER_STARTS = 2  # more would take long in damaged videos, where frames are missing, too
+
 
 class Cursor:
     """A decoder at a place of a video. Only one thread at a time may use it."""
@@ -61,25 +63,44 @@ class Cursor:
 
     def picture(self, frame: int) -> Any:
         """The picture of a frame, in the decoder's pixel format."""
-        index = self.index
         if not self._follows(frame):
-            self._start(int(index.frame_key[frame]))
+            self._start(int(self.index.frame_key[frame]))
         av = av_module()
         try:
-            while frame not in self._ready:
-                if self._is_drained or self._last > frame:
-                    raise ValueError(f"frame {frame} is missing in the stream")
-                self._send(frame)
+            picture = self._decoded(frame)
+            if picture is None:
+                picture = self._decoded_from_earlier(frame)
         except (av.error.FFmpegError, OverflowError, MemoryError) as error:
             self._next = -1
             raise ValueError(f"frame {frame} cannot be decoded: {reason(error)}") from None
         except ValueError:
             self._next = -1
             raise
-        picture = self._ready[frame]
         self._ready = {k: p for k, p in self._ready.items() if k >= frame}
         self._check(picture, frame)
         return picture
+
+    def _decoded(self, frame: int) -> Any:
+        """Decode up to a frame; None if it does not come out."""
+        while frame not in self._ready:
+            if self._is_drained or self._last > frame:
+                return None
+            self._send(frame)
+        return self._ready[frame]
+
+    def _decoded_from_earlier(self, frame: int) -> Any:
+        """Decode up to a frame that does not come out from the key frame before it.
+
+        A stream may be refreshed part by part: at its key frames a decoder can begin, but it shows
+        nothing before all parts have come, which takes up to the next key frame.
+        """
+        keys = self.index.frame_key
+        for packet in np.unique(keys[keys < self._begin])[: -1 - _EARLIER_STARTS : -1].tolist():
+            self._start(packet)
+            picture = self._decoded(frame)
+            if picture is not None:
+                return picture
+        raise ValueError(f"frame {frame} is missing in the stream")
 
     def _follows(self, frame: int) -> bool:
         """Whether decoding can go on to a frame, and a start closer to it does not exist."""

@@ -37,8 +37,9 @@ def to_decibels(
     """Convert magnitudes to decibels: `multiplier * log10(input / reference)`."""
     x, name = input, "to_decibels"
     with np.errstate(all="ignore"):
-        least = float(np.power(np.float64(10.0), np.float64(cutoff_db) / np.float64(multiplier)))
-    key = np.float32(least).item(), float(multiplier)
+        least = np.power(np.float64(10.0), np.float64(cutoff_db) / np.float64(multiplier))
+        least = np.maximum(least.astype(np.float32), np.finfo(np.float32).smallest_subnormal)
+    key = float(least), float(multiplier)
     if reference:
         level = beside(convert.const_scalar(reference, dt.float32), x), ()
     elif not x.rank:

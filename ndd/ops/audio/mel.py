@@ -137,6 +137,7 @@ def _mel_bands(bins: int, bank: _Bank) -> Array:
     to_mel, from_mel = _SCALES[bank.formula]
     low, high = to_mel(np.array([bank.freq_low, bank.highest]))
     edges = from_mel(np.linspace(low, high, bank.nfilter + 2))
+    edges[[0, -1]] = bank.freq_low, bank.highest  # not rounded, so that they have a weight of 0
     hz = np.arange(bins) * (bank.sample_rate / (2 * (bins - 1)))
     left, middle, right = (edges[k : k + bank.nfilter, None] for k in range(3))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -155,7 +156,7 @@ def mfcc(
     input=data("Bands of a mel scale, usually in decibels, float32."),
     axis=static(int, 0, "The axis of the bands."),
     dct_type=static(int, 2, "Type of the cosine transform, 1 to 4."),
-    lifter=static(float, 0.0, "Liftering: if L is positive, coefficient k is multiplied by "
+    lifter=static(float, 0.0, "Liftering: if L is not 0, coefficient k is multiplied by "
                   "1 + L / 2 * sin(pi * (k + 1) / L)."),
     n_mfcc=static(int, 20, "Number of coefficients, at most the number of bands."),
     normalize=static(bool, False, "Whether the basis of the transform is orthonormal."),
@@ -206,7 +207,7 @@ def _cosine_bands(n: int, how: _Cosines) -> Array:
             matrix = np.where(k == 0, matrix / math.sqrt(2), matrix)
         elif how.kind == 3:
             matrix = np.where(i == 0, matrix * math.sqrt(2), matrix)
-    if how.lifter > 0:
+    if how.lifter:
         matrix = matrix * (1 + how.lifter / 2 * np.sin(np.pi * (k + 1) / how.lifter))
     return matrix
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -91,15 +92,12 @@ def random_bbox_crop(
     shapes = _shapes(crop_shape, input_shape, shape_layout, dims)
     if crop_shape is not None and (scaling != (1.0, 1.0) or set(aspect_ratio) != {1.0}):
         raise ValueError("`crop_shape` excludes `scaling` and `aspect_ratio`")
-    is_limited = total_num_attempts >= 0
-    job = np.zeros(at.JOB_SIZE, np.int64)
-    job[: at.KEY] = (
+    total = _ENDLESS if total_num_attempts < 0 else total_num_attempts
+    job = _job(
         dims, len(thresholds) + (allow_no_crop and crop_shape is None), len(thresholds),
-        num_attempts, total_num_attempts if is_limited else _ENDLESS, threshold_type == "overlap",
-        all_boxes_above_threshold, bbox_prune_threshold is not None, crop_shape is not None,
-        has_sizes,
-    )  # fmt: skip
-    job[at.COLUMNS :] = columns
+        num_attempts, total, threshold_type == "overlap", all_boxes_above_threshold,
+        bbox_prune_threshold is not None, crop_shape is not None, has_sizes, columns,
+    ).copy()  # fmt: skip
     numbers = _numbers(scaling, aspect_ratio, bbox_prune_threshold, thresholds)
     work = _CropWork(x, labels, shapes, dims)
     work.run(job, numbers, draw_of(rng))
@@ -208,6 +206,14 @@ def _shape_rows(name: str, values: Array | None, order: list[int]) -> Array | No
 
 
 @memoized(64)
+def _job(*choices: Any) -> Array:
+    """The table of a call, with what does not depend on its data: up to KEY, and the columns."""
+    job = np.zeros(at.JOB_SIZE, np.int64)
+    job[: at.KEY], job[at.COLUMNS :] = choices[:-1], choices[-1]
+    return job
+
+
+@memoized(64)
 def _numbers(
     scaling: tuple[float, ...], aspect: tuple[float, ...], prune: float | None,
     thresholds: tuple[float, ...],
@@ -261,17 +267,15 @@ class _CropWork:
         self.rows = rows
 
     def run(self, job: Array, numbers: Array, draw: Draw) -> None:
-        job[at.KEY : at.NUMBERS] = (*draw.key, *draw.lane)
-        job[at.NUMBERS], job[at.ROWS] = address_of(numbers), address_of(self.rows)
-        job[at.LABEL_BYTES] = self.label_bytes
-        job[at.OUT_LABELS : at.COLUMNS] = (
+        job[at.KEY : at.COLUMNS] = (
+            *draw.key, *draw.lane, address_of(numbers), self.scratch.address, self.label_bytes,
             self.labels_at, self.starts_at, self.shapes_at, self.boxes_at, self.indices_at,
             self.corners_at,
         )  # fmt: skip
         function("find_windows")(address_of(job), 0, len(self.rows))
-        outside = np.flatnonzero(self.rows[:, at.OUTCOME] == at.OUTSIDE)
-        if len(outside):
-            s = int(outside[0])
+        outside = self.rows[:, at.OUTCOME] == at.OUTSIDE
+        if outside.any():
+            s = int(outside.argmax())
             k = int(self.rows[s, at.KEPT])
             box = convert.arrays_of(self.sources[0])[s][k]
             raise ValueError(

@@ -24,8 +24,10 @@ RULES = {
     "reflect": "reflect_1001",
     "reflect_1001": "reflect_1001",
     "reflect1001": "reflect_1001",
+    "1001": "reflect_1001",
     "reflect_101": "reflect_101",
     "reflect101": "reflect_101",
+    "101": "reflect_101",
     "wrap": "wrap",
 }
 POLICIES = tuple(RULES)

@@ -26,6 +26,7 @@ def _looked_up(x: Expr, tables: Expr, others: tuple[int, ...]) -> Expr:
 
 @op.graph(
     layouts="HW HWC CHW FHW FHWC FCHW",
+    by_facts=True,
     sample="""image = ndd.tensor([[10, 10, 20, 30]], dtype=ndd.uint8, layout="HW")
 ndd.equalize(image).torch().tolist()
 =[[0, 0, 128, 255]]""",

@@ -32,7 +32,7 @@ AREA_DOC = "Minimum and maximum area, relative to the image's."
 ASPECT_DOC = "Minimum and maximum ratio of width to height."
 ATTEMPTS_DOC = "Number of random shapes to try before falling back to the largest window."
 RNG_DOC = "Source of random numbers; the thread's default generator if omitted."
-_AT_ONCE = 16  # attempts drawn together
+_AT_ONCE = 6  # attempts drawn together: most samples need one or two
 _FALLBACK = 0xFFFFFFFF  # counter of the draw that places the fallback
 
 

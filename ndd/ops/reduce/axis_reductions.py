@@ -118,7 +118,7 @@ def _sample(name: str, result: str, extra: str = "") -> str:
     )
 
 
-@op.graph(name="reductions.sum", sample=_sample("sum", "12"))
+@op.graph(name="reductions.sum", by_facts=True, sample=_sample("sum", "12"))
 def sum(
     input=data("Any tensor."),
     axes=static("ints", None, AXES_DOC),
@@ -137,7 +137,7 @@ def sum(
     return _reduced(name, x, chosen, keep_dims, "add", acc, _wrapped, to)
 
 
-@op.graph(name="reductions.mean", sample=_sample("mean", "3.0"))
+@op.graph(name="reductions.mean", by_facts=True, sample=_sample("mean", "3.0"))
 def mean(
     input=data("Any tensor."),
     axes=static("ints", None, AXES_DOC),
@@ -149,7 +149,7 @@ def mean(
     return _mean("reductions.mean", input, axes, axis_names, keep_dims, dtype, square=False)
 
 
-@op.graph(name="reductions.mean_square", sample=_sample("mean_square", "12.5"))
+@op.graph(name="reductions.mean_square", by_facts=True, sample=_sample("mean_square", "12.5"))
 def mean_square(
     input=data("Any tensor."),
     axes=static("ints", None, AXES_DOC),
@@ -161,7 +161,7 @@ def mean_square(
     return _mean("reductions.mean_square", input, axes, axis_names, keep_dims, dtype)
 
 
-@op.graph(name="reductions.rms", sample=_sample("rms", "3.535533905029297"))
+@op.graph(name="reductions.rms", by_facts=True, sample=_sample("rms", "3.535533905029297"))
 def rms(
     input=data("Any tensor."),
     axes=static("ints", None, AXES_DOC),
@@ -182,7 +182,7 @@ def _extreme(name: str, combine: str, x: Node, axes, names, keep: bool) -> Node:
     return _reduced(name, x, chosen, keep, combine, found, _same, x.dtype)
 
 
-@op.graph(name="reductions.min", sample=_sample("min", "1"))
+@op.graph(name="reductions.min", by_facts=True, sample=_sample("min", "1"))
 def min(
     input=data("Any tensor."),
     axes=static("ints", None, AXES_DOC),
@@ -193,7 +193,7 @@ def min(
     return _extreme("reductions.min", "min", input, axes, axis_names, keep_dims)
 
 
-@op.graph(name="reductions.max", sample=_sample("max", "6"))
+@op.graph(name="reductions.max", by_facts=True, sample=_sample("max", "6"))
 def max(
     input=data("Any tensor."),
     axes=static("ints", None, AXES_DOC),
@@ -244,7 +244,7 @@ _STD_INPUT = ", ndd.reductions.mean(image)"
 _MEAN_DOC = "The mean: a number, or as `reductions.mean` gives it for the same axes."
 
 
-@op.graph(name="reductions.variance", sample=_sample("variance", "3.5", _STD_INPUT))
+@op.graph(name="reductions.variance", by_facts=True, sample=_sample("variance", "3.5", _STD_INPUT))
 def variance(
     data=data("Any tensor."),
     mean=data(_MEAN_DOC),
@@ -257,7 +257,11 @@ def variance(
     return _variance("reductions.variance", data, mean, axes, axis_names, ddof, keep_dims, as_type)
 
 
-@op.graph(name="reductions.std_dev", sample=_sample("std_dev", "1.8708287477493286", _STD_INPUT))
+@op.graph(
+    name="reductions.std_dev",
+    by_facts=True,
+    sample=_sample("std_dev", "1.8708287477493286", _STD_INPUT),
+)
 def std_dev(
     data=data("Any tensor."),
     mean=data(_MEAN_DOC),

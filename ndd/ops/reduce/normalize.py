@@ -53,6 +53,7 @@ def _factor_of_deviation(deviation: Expr, epsilon: Expr, scale: Expr, is_tensor:
 
 @op.graph(
     name=_NAME,
+    by_facts=True,
     sample="""image = ndd.tensor([[1.0, 3.0], [1.0, 3.0]])
 ndd.normalize(image).torch().tolist()
 =[[-1.0, 1.0], [-1.0, 1.0]]""",

@@ -35,6 +35,7 @@ _MAPPED_BYTES = 1 << 14
 # Where there are more files than stay open, a batch must need this much of each: mapping and
 # unmapping a file takes 6 µs, and looking at 110 KB of it for the first time 7 µs.
 _MAP_BYTES = 1 << 20
+Numbers = Sequence[int] | Array
 # No container that we read at once (an index, a list) is larger than this by honest means.
 _MAX_WHOLE_BYTES = 16 << 30
 
@@ -179,37 +180,37 @@ class ByteFiles:
             raise found
         return found
 
-    def read_parts(
-        self, numbers: Sequence[int], offsets: Sequence[int], lengths: Sequence[int]
-    ) -> Contents:
+    def read_parts(self, numbers: Numbers, offsets: Numbers, lengths: Numbers) -> Contents:
         """Parts of files, in one block of memory, or the error for each that cannot be read."""
+        where = [np.asarray(column, np.int64) for column in (numbers, offsets, lengths)]
         try:
-            packed = None if self._has_urls else self._read_runs(numbers, offsets, lengths)
+            packed = None if self._has_urls else self._read_runs(*where)
             if packed is not None:
                 return packed
-            return Contents(self._read_together(numbers, offsets, lengths))
+            return Contents(self._read_together(*where))
         except MemoryError as error:  # read them one by one to find the part that is too large
             if len(numbers) == 1:
                 return Contents([error])
-            rows = zip(numbers, offsets, lengths, strict=True)
+            rows = zip(*(column.tolist() for column in where), strict=True)
             return Contents([self._alone(*row) for row in rows])
 
-    def _read_runs(
-        self, numbers: Sequence[int], offsets: Sequence[int], lengths: Sequence[int]
-    ) -> Contents | None:
+    def _read_runs(self, number: Array, offset: Array, length: Array) -> Contents | None:
         """Parts of local files; neighbours are read at once. None if a part cannot be read."""
-        number, offset = np.asarray(numbers, np.int64), np.asarray(offsets, np.int64)
-        end = offset + np.asarray(lengths, np.int64)
+        end = offset + length
+        is_other = np.ones(len(number), bool)  # not in the same file as the part before
+        np.not_equal(number[1:], number[:-1], out=is_other[1:])
         try:
-            files = {n: self[n] for n in dict.fromkeys(numbers)}
+            files = {n: self[n] for n in sorted({*number[is_other].tolist()})}
         except (OSError, ValueError):
             return None
-        sizes = np.array([files[n].size for n in numbers], np.int64)
+        sizes = np.array([file.size for file in files.values()], np.int64)
+        if len(files) > 1:
+            sizes = sizes[np.searchsorted(np.array([*files]), number)]
         if ((offset < 0) | (end < offset) | (end > sizes)).any():
             return None
         gaps = offset[1:] - end[:-1]
-        is_first = np.ones(len(offset), bool)
-        is_first[1:] = (number[1:] != number[:-1]) | (gaps < 0) | (gaps > _GAP_BYTES)
+        is_first = is_other
+        is_first[1:] |= (gaps < 0) | (gaps > _GAP_BYTES)
         first = np.flatnonzero(is_first)
         if self._is_worth_maps(len(files), len(first), int((end - offset).sum())):
             local = {n: file for n, file in files.items() if isinstance(file, LocalFile)}
@@ -227,6 +228,11 @@ class ByteFiles:
         run = np.cumsum(is_first) - 1
         begins = places[run] + offset - begin[run]
         return PackedContents(block, begins, begins + end - offset)
+
+    def keeps(self, mean_bytes: float) -> bool:
+        """Whether parts of this size stay in mapped files, whatever their order."""
+        maps = self._maps and not self._has_urls and len(self.paths) <= _OPEN
+        return maps and mean_bytes >= _MAPPED_BYTES
 
     def _is_worth_maps(self, files: int, runs: int, nbytes: int) -> bool:
         """Whether so many bytes, in runs of neighbours in some files, should not be copied."""
@@ -257,16 +263,15 @@ class ByteFiles:
 
     def _alone(self, number: int, offset: int, length: int) -> Place | Exception:
         try:
-            return self._read_together([number], [offset], [length])[0]
+            where = (np.array([n], np.int64) for n in (number, offset, length))
+            return self._read_together(*where)[0]
         except MemoryError as error:
             return error
 
-    def _read_together(
-        self, numbers: Sequence[int], offsets: Sequence[int], lengths: Sequence[int]
-    ) -> list[Place | Exception]:
+    def _read_together(self, *where: Array) -> list[Place | Exception]:
         found: list[Any] = []
         end = 0
-        for number, offset, length in zip(numbers, offsets, lengths, strict=True):
+        for number, offset, length in zip(*(column.tolist() for column in where), strict=True):
             try:
                 file = self[number]
                 # Checked before memory is allocated: an index may be wrong or hostile.

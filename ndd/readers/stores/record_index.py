@@ -81,17 +81,16 @@ class RecordIndex:
         at = self._offsets[part][record], self._lengths[part][record]
         return self.file(record), int(at[0]), int(at[1])
 
-    def places(
-        self, records: Sequence[int], part: int = 0
-    ) -> tuple[list[int], list[int], list[int]]:
-        """File numbers, offsets and lengths of many records."""
-        chosen = np.asarray(records, np.int64)
+    def places(self, records: Sequence[int], parts: int = 1) -> tuple[Array, Array, Array]:
+        """File numbers, offsets and lengths of many records: so many parts of the first one, then
+        those of the second one, and so on."""
+        chosen = np.array(records, np.int64)
         files = np.searchsorted(self.starts, chosen, "right") - 1
-        return (
-            files.tolist(),
-            self._offsets[part][chosen].tolist(),
-            self._lengths[part][chosen].tolist(),
+        offsets, lengths = (
+            np.stack([column[chosen] for column in columns[:parts]], 1).ravel()
+            for columns in (self._offsets, self._lengths)
         )
+        return np.repeat(files, parts), offsets, lengths
 
     def path(self, record: int) -> str:
         """The path of a record's file."""
