@@ -116,8 +116,7 @@ class Decode(Opaque):
     """A Python function that writes one sample at a time into the result's memory.
 
     `function(params, sample, out)` runs on threads of the pool, so it should release the GIL. If
-    `can_decode_regions`, `params` has four more methods. `prepare(begin, end)` tells which samples
-    a thread will decode next, `run_length` of them if possible. `windowed(start, size)` restricts
+    `can_decode_regions`, `params` has three more methods. `windowed(start, size)` restricts
     decoding to a region of every image. `held(sample, shape, dtype)` decodes into memory of the
     decoder and returns the address, or None if it cannot. `native(encoded, shapes, dtype)` returns
     the input of the native loop (kernels/cpu/decode_loop), or None if the loop cannot be used.

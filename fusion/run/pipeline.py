@@ -85,7 +85,6 @@ class Pipeline:
         self.shapes = {p: self._made(p) for s in steps for p in s.writes}
         self.scratch: dict[int, int] = {}  # offsets of values in scratch memory
         self.memory: dict[int, Array] = {}  # addresses of the samples of all values
-        self.prepares: list[Callable[[int, int], None]] = []  # of decoders that want to know
         self.held: int | None = None  # a value that may stay in its decoder's memory
         self.between = 0  # bytes of scratch memory for values between steps
         self.room = 0  # bytes of scratch memory that the kernels need for themselves
@@ -106,8 +105,6 @@ class Pipeline:
 
         def chunk(c: int, worker: int) -> None:
             begin, end = bounds[c], bounds[c + 1]
-            for prepare in self.prepares:
-                prepare(begin, end)
             for sample in range(begin, end, size):
                 self._do(works, sample, min(sample + size, end), worker)
 
@@ -140,6 +137,7 @@ class Pipeline:
         if job is None:
             return False
         threads = min(self.pool.num_threads, count)
+        job.prepare(threads)
         self.pool.parallel_for(threads, lambda _, worker: job.run(self._scratch_of(worker)))
         left = job.left()
         if left:
@@ -200,10 +198,8 @@ class Pipeline:
     def _chunks(self, count: int) -> list[int]:
         """Bounds of chunks of about equal volume, four per thread so that a slow one evens out."""
         threads = self.pool.num_threads
-        pictures = [s.root for s in self.decodes if self._has_regions(s.root)]
-        run = max((self.nodes[p].params.run_length for p in pictures), default=1)
-        if self.decodes and (threads > 1 or run > 1):
-            return _runs(count, threads, run)  # a sample takes long, and its time is unknown
+        if self.decodes and threads > 1:
+            return [*range(count + 1)]  # a sample takes long, and its time is unknown
         written = sum(self._nbytes(p) for p in self.shapes)
         small = written < PARALLEL_MIN_BYTES and not self.scratch
         if threads == 1 or count <= 1 or small:
@@ -265,9 +261,12 @@ class Pipeline:
             return None
         kernels = []
         for step, table in zip(self.kernels, tables, strict=True):
-            moved = [column for column, _ in self._moved(step)]
-            kernels.append(sample_kernel(step.kernel, table, moved, step.scratch.column))
-        return DecodeJob(pictures, self.memory[p], p in self.scratch, kernels, self.between)
+            moved, own = self._moved(step), step.scratch.column
+            others, pixels = [[c for c, q in moved if (q == p) == k] for k in (False, True)]
+            kernels.append(sample_kernel(step.kernel, table, others, pixels, own))
+        arguments = pictures, self.memory[p], p in self.scratch, kernels, self.between
+        job: DecodeJob = pictures.job(*arguments)
+        return job
 
     def _has_regions(self, p: int) -> bool:
         return self.nodes[p].definition.kind.has_regions
@@ -283,8 +282,6 @@ class Pipeline:
         function = node.definition.kind.function  # type: ignore[attr-defined]
         shapes, dtype = self.shapes[p].tuples, node.dtype.np
         addresses = self.memory[p].tolist()
-        if self._has_regions(p):
-            self.prepares.append(params.prepare)
         is_relative, is_held = p in self.scratch, p == self.held
         takes_arrays = node.definition.kind.takes_arrays
         sources = [self._samples(i) for i in step.reads] if takes_arrays else []
@@ -313,17 +310,3 @@ class Pipeline:
             return lambda s, _places: as_array(storage, node, s)
         shapes, dtype, address = node.shapes.tuples, node.dtype.np, self.scratch[p]
         return lambda s, places: array_at(places[0] + address, shapes[s], dtype)
-
-
-def _runs(count: int, threads: int, longest: int) -> list[int]:
-    """Bounds of runs that get shorter towards the end, so that all threads end together."""
-    if threads == 1:
-        return [*range(0, count, longest), count]
-    # A decoder process waits for its thread after each run: single pictures only if there are few.
-    shortest = max(1, min(2, longest, count // (8 * threads)))
-    bounds = [0]
-    while bounds[-1] < count:
-        left = count - bounds[-1]
-        length = max(shortest, min(longest, left // (2 * threads)))
-        bounds.append(min(count, bounds[-1] + length))
-    return bounds

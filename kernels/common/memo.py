@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache, wraps
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -96,3 +96,23 @@ def clear_all() -> None:
     """Clear all caches."""
     for clear in list(_clearing.values()):  # a copy, because another thread may add a cache
         clear()
+
+
+class made_once(Generic[V]):  # noqa: N801 (a decorator)
+    """A property that is computed when it is first read, and then kept by its object.
+
+    `functools.cached_property` holds a lock meanwhile (in Python 3.11, one for all objects of the
+    class), which a fork or an interrupt can leave held. Here two threads may compute it twice.
+    """
+
+    def __init__(self, function: Callable[[Any], V]) -> None:
+        self._function, self.__doc__ = function, function.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: Any = None) -> made_once[V]: ...
+    @overload
+    def __get__(self, owner: object, kind: Any = None) -> V: ...
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self
+        return owner.__dict__.setdefault(self._function.__name__, self._function(owner))

@@ -12,9 +12,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
+from ..common.memo import made_once
 from ..ir.spec import KernelSpec
 from . import render as gpu
 from .kernel import GpuKernel, Variant, block_of
@@ -65,7 +65,7 @@ class CubinReport:
     occupancy: float  # modelled: resident warps / maximum
     cubin: bytes = field(repr=False)
 
-    @cached_property
+    @made_once
     def mnemonics(self) -> list[str]:
         """Mnemonics of the SASS, without padding; lazy, as the disassembler takes half a second."""
         sass = _inspect("nvdisasm", "-c", self.cubin)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import linecache
 import os
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..common import background, forks, trace
 from ..common.disk_cache import cache_dir, digest, write_atomically
-from ..common.memo import Memo
+from ..common.memo import Memo, made_once
 from ..cpu.runtime import kernel_name
 from ..ir import dtypes as dt
 from ..ir.expr import op_cost, walk
@@ -100,7 +99,7 @@ class GpuKernel:
         lines = self.source.splitlines(keepends=True)
         linecache.cache[path] = (len(self.source), None, lines, path)
 
-    @cached_property
+    @made_once
     def jit(self) -> Any:
         """The function for Triton's compiler, even if TRITON_INTERPRET is set."""
         triton = import_triton()
@@ -110,7 +109,7 @@ class GpuKernel:
         integers = ["table", "tiles", "n_rows", "n_points", "tiles_per_row"]
         return triton.JITFunction(found.fn, do_not_specialize=integers)
 
-    @cached_property
+    @made_once
     def interpreted(self) -> Any:
         """The function for the interpreter, with its own namespace: the interpreter modifies it."""
         import_triton()
@@ -205,7 +204,7 @@ class GpuKernel:
         """How many points each row of a table has."""
         return self._renderer.points(self.spec, table)
 
-    @cached_property
+    @made_once
     def _aligned_columns(self) -> list[int] | None:
         if not render.is_flat(self.spec):
             return None

@@ -8,9 +8,9 @@ size, batch size or argument value never changes the spec, and never causes comp
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby, product
 
+from ..common.memo import made_once
 from .core import CORE_AXES, Column, Core
 from .dtypes import DType
 from .expr import Expr, const, rewrite, walk
@@ -70,7 +70,7 @@ class KernelSpec:
         """The core, and the one inside of it."""
         return () if self.core is None else self.core.chain
 
-    @cached_property
+    @made_once
     def of_inner(self) -> KernelSpec:
         """The kernel as the core inside of its core sees it.
 
@@ -83,21 +83,21 @@ class KernelSpec:
         more = [1] * (CORE_AXES - len(dims))
         return replace(self, extents=(*own, *dims, *more), core=core.inner)
 
-    @cached_property
+    @made_once
     def loop_axes(self) -> tuple[int, ...]:
         """Axes that become loops, outermost first; axes that the core follows are innermost."""
         axes = [a for a, n in enumerate(self.extents) if n is None]
         followed = [a for a in self.core.axes if a is not None] if self.core else []
         return (*(a for a in axes if a not in followed), *followed)
 
-    @cached_property
+    @made_once
     def static_points(self) -> tuple[dict[int, int], ...]:
         """Every position on the unrolled axes."""
         axes = [a for a, n in enumerate(self.extents) if n is not None]
         ranges = [range(self.extents[a]) for a in axes]  # type: ignore[arg-type]
         return tuple(dict(zip(axes, p, strict=True)) for p in product(*ranges))
 
-    @cached_property
+    @made_once
     def columns(self) -> dict[Column, int]:
         """The column of each run-time number in the table."""
         names: list[Column] = [("n", a) for a in self.loop_axes]
@@ -162,7 +162,7 @@ class KernelSpec:
             return Expr("lane", e.dtype, (whole,), lane)
         return Expr("lane", e.dtype, (Expr("bilinear", e.dtype, args, (e.attr, pinned, 1)),), 0)
 
-    @cached_property
+    @made_once
     def has_whole_lines(self) -> bool:
         """Whether bilinear reads depend on the innermost loop only through their positions, so that
         a whole line can be interpolated at once."""
@@ -170,7 +170,7 @@ class KernelSpec:
         slots = {e.attr for e in walk(self.values) if e.op == "bilinear"}
         return not any(self.loads[slot].strides[a] != 0 for slot in slots for a in inner)
 
-    @cached_property
+    @made_once
     def core_loads(self) -> tuple[Access, ...]:
         """Operands that the core reads."""
         assert self.core is not None

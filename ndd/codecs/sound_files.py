@@ -135,8 +135,6 @@ def _counted(file: Any, most: int) -> int:
 class Sounds:
     """The sounds of a batch; decodes parts of them, each in any thread."""
 
-    run_length = 1  # how many sounds a thread should take at once
-
     def __init__(
         self,
         data: Sequence[Array],
@@ -152,9 +150,6 @@ class Sounds:
         self.first = first  # the frame of every sound that is frame 0 of the result
         self.mixes = mixes  # whether the result is the mean of all channels
         self.window = window  # (first frame and channel, how many of each) of every result
-
-    def prepare(self, begin: int, end: int) -> None:
-        """Tells which sounds a thread will decode next."""
 
     def windowed(self, start: Array, size: Array) -> Sounds:
         """The same sounds, restricted to a part of each."""

@@ -16,7 +16,7 @@ from llvmlite import ir
 from ndd.codecs.image.nvimgcodec import nvimgcodec
 from ndd.kernels.cpu.decode_loop import code, nvimgcodec_c
 from ndd.kernels.cpu.decode_loop.job import DecodeJob, Pictures, sample_kernel
-from ndd.kernels.cpu.decode_loop.structures import PICTURE
+from ndd.kernels.cpu.decode_loop.structures import HELD, PICTURE
 from ndd.kernels.cpu.runtime import link, new_target
 
 I64 = ir.IntType(64)
@@ -74,12 +74,12 @@ def test_a_job_keeps_what_it_points_to_and_nothing_longer() -> None:
     library = nvimgcodec_c.library(nvimgcodec)
     assert library is not None
     rows, table = np.zeros(3, PICTURE), np.zeros((3, 4), np.int64)  # length 0: none is decoded
-    kernel = sample_kernel(SimpleNamespace(address=0), table, [1, 2], None)
-    pictures = Pictures(rows, "RGB", False, library)
+    kernel = sample_kernel(SimpleNamespace(address=0), table, [1], [2], None)
+    pictures = Pictures(rows, "RGB", False, library, DecodeJob)
     job = DecodeJob(pictures, np.arange(3), False, [kernel], 0)
     assert rows["target"].tolist() == [0, 1, 2]
     assert ctypes.cast(job._job.kernels[0].table, ctypes.c_void_p).value == table.ctypes.data
-    assert job._job.kernels[0].moved[:2] == [1, 2]
+    assert (job._job.kernels[0].moved[:1], job._job.kernels[0].pixels[:1]) == ([1], [2])
     kept = [weakref.ref(rows), weakref.ref(table)]
     del rows, table, kernel, pictures
     gc.collect()
@@ -89,3 +89,34 @@ def test_a_job_keeps_what_it_points_to_and_nothing_longer() -> None:
     del job
     gc.collect()
     assert all(array() is None for array in kept)
+
+
+@pytest.mark.parametrize("in_scratch", [False, True])
+def test_pictures_that_others_have_decoded(in_scratch: bool) -> None:
+    """They are copied to their targets, or kernels read them in place; others are left alone."""
+    library = nvimgcodec_c.library(nvimgcodec)
+    assert library is not None
+    pixels, results = np.arange(48, dtype=np.uint8).reshape(4, 12), np.zeros((4, 12), np.uint8)
+    seen: list[int] = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, *[c_int64] * 5)
+    note = kind(lambda _a, _b, table, first, _end: seen.append(_cell(table, first)) or 0)
+    rows, table = np.zeros(4, PICTURE), np.full((4, 1), 640)
+    rows["height"], rows["width"], rows["channels"] = 2, 2, 3
+    rows["data"], rows["length"] = pixels.ctypes.data + 12 * np.arange(4), [HELD, HELD, 0, HELD]
+    columns = ([], [0]) if in_scratch else ([], [])
+    entry = SimpleNamespace(address=ctypes.cast(note, ctypes.c_void_p).value)
+    kernel = sample_kernel(entry, table, *columns, None)
+    targets = np.full(4, 640) if in_scratch else results.ctypes.data + 12 * np.arange(4)
+    pictures = Pictures(rows, "RGB", False, library, DecodeJob)
+    job = DecodeJob(pictures, targets, in_scratch, [kernel], 0)
+    job.run_held(1, 4, 10**6)
+    assert job.left() == [0, 2]
+    if in_scratch:
+        assert seen == rows["data"][[1, 3]].tolist() and not results.any()
+    else:
+        assert seen == [640, 640] and results[[1, 3]].tolist() == pixels[[1, 3]].tolist()
+        assert not results[[0, 2]].any()
+
+
+def _cell(table: int, row: int) -> int:
+    return c_int64.from_address(table + 8 * row).value

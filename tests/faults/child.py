@@ -14,6 +14,7 @@ NDD_FUZZ_PROGRESS   a file that tells the number of the case at hand
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -62,16 +63,38 @@ SETTLE_SECONDS = 60.0
 
 
 class Clock:
-    """Seconds that count at most two between two looks: if all processes were stopped for a while, nobody hangs."""
+    """Seconds after which a process that has not ended hangs.
 
-    def __init__(self) -> None:
+    At most two seconds count between two looks: if all processes were stopped for a while, nobody
+    hangs. Time that the process, or one that it started, waited for a core does not count either.
+    """
+
+    def __init__(self, pid: int | None = None) -> None:
+        self._pid, self._waited = pid, 0.0
         self._last, self._sum = time.monotonic(), 0.0
 
     def now(self) -> float:
         now = time.monotonic()
-        self._sum += min(2.0, now - self._last)
+        if self._pid is None:
+            self._sum += min(2.0, now - self._last)
+        elif now - self._last < 1.0:  # looking at all threads takes a while
+            return self._sum
+        else:
+            before, self._waited = self._waited, waited_for_a_core(self._pid)
+            self._sum += min(2.0, max(0.0, now - self._last - max(0.0, self._waited - before)))
         self._last = now
         return self._sum
+
+
+def waited_for_a_core(pid: int) -> float:
+    """Seconds that threads of a process, and of those that it started, could not run for lack of a core."""
+    seconds = 0.0
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            seconds += int((task / "schedstat").read_text().split()[1]) / 1e9
+            children = (task / "children").read_text().split()
+            seconds += sum(waited_for_a_core(int(child)) for child in children)
+    return seconds
 
 
 # -- in the child --------------------------------------------------------------------------------

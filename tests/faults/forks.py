@@ -181,7 +181,7 @@ def in_child(work: Callable[[], None], ends: bool) -> None:
 
 
 def wait_for(child: int) -> None:
-    clock = Clock()
+    clock = Clock(child)
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:

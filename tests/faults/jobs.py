@@ -76,7 +76,7 @@ class Job:
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         self._killed = ""
-        self._clock, self._limit = Clock(), limit
+        self._clock, self._limit = Clock(self._process.pid), limit
         return self
 
     def poll(self) -> Outcome | None:

@@ -200,7 +200,7 @@ def forked(work: Callable[[], None]) -> int:
 
 def wait_for(child: int) -> None:
     """Wait until a child has ended well."""
-    clock = Clock()
+    clock = Clock(child)
     while clock.now() < CHILD_SECONDS:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from ndd.codecs.image.isolated import child
-from ndd.codecs.image.isolated.messages import Facts, Reply, Request, Task
+from ndd.codecs.image.isolated.messages import Facts, Reply, Task, facts_of
 from ndd.fusion.graph.shapes import Array
 from ndd.kernels.cpu.decode_loop.job import DecodeJob
 from ndd.kernels.cpu.decode_loop.structures import EncodedPicture
@@ -21,8 +21,8 @@ def _end_of(address: int, length: int) -> bytes:
     return ctypes.string_at(address + max(0, length - 10), min(10, length))
 
 
-def _misbehaving(request: Request, facts: Facts, files: Array, pixels: Array) -> Reply:
-    end = bytes(files[request.begin : request.begin + request.length][-10:])
+def _misbehaving(request: Any, files: Array, pixels: Array) -> Reply:
+    end = bytes(files[request["begin"] :][: request["length"]][-10:])
     if b"[crash]" in end:
         os.kill(os.getpid(), signal.SIGSEGV)
     if b"[hang]" in end:
@@ -30,10 +30,12 @@ def _misbehaving(request: Request, facts: Facts, files: Array, pixels: Array) ->
     if b"[exit]" in end:
         os._exit(7)
     if b"[explode]" in end:
-        return _exploded(request, facts)
+        return _exploded(facts_of(request))
     if b"[lie]" in end:
-        return Reply(request.task == Task.header, Facts(99, -1, 2**62, 0, -7), "cannot tell")
-    return _answer(request, facts, files, pixels)
+        return Reply(
+            bool(request["task"] == Task.header), Facts(99, -1, 2**62, 0, -7), "cannot tell"
+        )
+    return _answer(request, files, pixels)
 
 
 class MisbehavingJob(DecodeJob):
@@ -56,7 +58,7 @@ class MisbehavingJob(DecodeJob):
         self._job.count = count
 
 
-def _exploded(request: Request, facts: Facts) -> Reply:
+def _exploded(facts: Facts) -> Reply:
     """Takes more memory than is allowed."""
     try:
         held: list[Any] = [bytes(64 << 20) for _ in range(1000)]

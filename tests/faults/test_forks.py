@@ -72,6 +72,35 @@ def test_a_fork_waits_for_calls_of_llvm() -> None:
     assert told.split() == ["0", "0", "0"]
 
 
+def test_a_fork_leaves_no_property_locked() -> None:
+    """`functools.cached_property` of Python 3.11 holds a lock of the class while it computes."""
+    told = run_python(
+        """
+        import os, signal, threading, time, warnings
+        from ndd.kernels.ir import spec
+        warnings.simplefilter("ignore")
+        inside = threading.Event()
+        def slow(axes):
+            if threading.current_thread() is not threading.main_thread():
+                inside.set()
+                time.sleep(1.0)
+            return enumerate(axes)
+        spec.enumerate = slow
+        one, other = (spec.KernelSpec((), (None, k), (), (), ()) for k in (2, 3))
+        thread = threading.Thread(target=lambda: one.loop_axes)
+        thread.start()
+        inside.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            os._exit(0 if other.loop_axes == (0,) and other.__dict__["loop_axes"] == (0,) else 1)
+        thread.join()
+        print(os.waitpid(child, 0)[1], one.loop_axes)
+        """
+    )
+    assert told == "0 (0,)"
+
+
 def test_locks_and_threads_are_made_in_one_place() -> None:
     for path in sources():
         name = str(path.relative_to(ROOT))
@@ -89,6 +118,7 @@ def test_locks_and_threads_are_made_in_one_place() -> None:
             if isinstance(node, ast.ImportFrom) and name not in HOMES:
                 names = {alias.name for alias in node.names}
                 is_of_threads = node.module in ("threading", "queue", "_thread")
+                assert "cached_property" not in names, f"{name}:{node.lineno}"  # see `made_once`
                 assert not (is_of_threads and names & (FORBIDDEN | HOOKS)), f"{name}:{node.lineno}"
                 is_pool = str(node.module).startswith(("concurrent", "multiprocessing"))
                 assert not is_pool or name in POOLS, f"{name}:{node.lineno} {node.module}"

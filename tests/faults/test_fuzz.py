@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +20,7 @@ from ndd.kernels.common import replacing
 from ndd.tools.outputs import write_output
 from tests.faults import fuzz, generators, jobs, op_calls, shrinking
 from tests.faults.arguments import structure
-from tests.faults.child import environment
+from tests.faults.child import Clock, environment, waited_for_a_core
 from tests.faults.generators import GENERATORS, Generator
 from tests.faults.jobs import Case, Job, Outcome
 from tests.helpers import ROOT
@@ -87,6 +90,29 @@ def test_hangs_are_not_repeated() -> None:
     case, outcome = Case(Generator("any", "all", 20), 1, 0, 20), Outcome("hang", 20, 0.0, number=7)
     found, _ = shrinking.shrunk(case, outcome, 60.0, lambda case: pytest.fail("it hangs again"))
     assert (found.first, found.count) == (7, 1)
+
+
+def test_waiting_for_a_core_is_not_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes on one core: each waits about half of the time. A sleeping one does not."""
+    spin = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\nwhile True: pass"
+    sleep = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {spin!r}])"
+    codes = (spin, sleep, "import time; time.sleep(600)")
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], start_new_session=True) for code in codes
+    ]
+    try:
+        one, child_of_another, idle = (Clock(p.pid) for p in started)
+        begin = time.monotonic()
+        while waited_for_a_core(started[1].pid) < 3.0:
+            time.sleep(0.1)
+            clocks = [c.now() for c in (one, child_of_another, idle)]
+        assert waited_for_a_core(started[0].pid) > 0.5
+        passed = time.monotonic() - begin
+        assert clocks[1] < passed - 1.5 and clocks[2] > clocks[1], (clocks, passed)
+    finally:
+        for process in started:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def test_all_generators_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

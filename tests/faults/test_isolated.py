@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ import pytest
 
 import ndd
 from ndd.codecs.image.isolated import decoder_process
+from ndd.codecs.image.isolated.isolated_images import group_bounds
+from ndd.codecs.image.isolated.messages import MOST_AT_ONCE
 from tests.decoders.fixtures import as_bytes, files
 from tests.faults.corpus import corpus
 from tests.helpers import ROOT, arrays, assert_same, run_python, start_python
@@ -60,6 +64,32 @@ def test_the_same_pixels() -> None:
                 ndd.decoders.image(batch, isolate=True, **options),
                 arrays(ndd.decoders.image(batch, isolate=False, **options)),
             )
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+def test_groups(threads: int) -> None:
+    """Every picture is in one group; groups are small in number, in bytes, and towards the end."""
+    for nbytes in ([], [5], [600_000] * 64, [1 << 25] * 3, [1 << 23] * 9, [7] * 1000):
+        bounds = group_bounds(nbytes, threads)
+        sizes = np.diff(bounds)
+        assert bounds[0] == 0 and bounds[-1] == len(nbytes) and (sizes > 0).all()
+        assert sizes.max(initial=1) <= MOST_AT_ONCE
+        for begin, end in itertools.pairwise(bounds):
+            assert end == begin + 1 or sum(nbytes[begin:end]) <= 1 << 24
+    assert np.diff(group_bounds([7] * 64, 2)).tolist() == [8] * 5 + [6, 4, 3, 2, 2, 2, 2, 2, 1]
+
+
+def test_pictures_of_several_processes_and_ways() -> None:
+    """Groups that the loop takes, and samples between them that it leaves to Python."""
+    deep, photo = as_bytes(corpus()["png_16"]), as_bytes(files()["jpeg"])
+    batch = ndd.batch([deep if k % 5 == 3 else photo for k in range(48)])
+    with ndd.EvalContext(num_threads=3), ndd.EvalMode.deferred:
+        for dtype in (ndd.uint8, ndd.float32):
+            wanted, found = (
+                ndd.resize(ndd.decoders.image(batch, dtype=dtype, isolate=i), size=[9, 7])
+                for i in (False, True)
+            )
+            assert_same(found, arrays(wanted))
 
 
 def test_regions_and_headers(mode: str) -> None:
@@ -137,6 +167,20 @@ def test_in_a_loop_over_a_reader(tmp_path: Path) -> None:
             count += len(arrays(ndd.resize(x, size=[8, 8])))
         names = sorted(Path(e.file).name for e in ndd.decoders.errors)
         assert count == 16 and names == ["03.jpg", "11.jpg"]
+
+
+def test_time_in_which_everything_was_stopped_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ndd.decoders.image(ndd.batch([as_bytes(files()["jpeg"])] * 2), isolate=True).evaluate()
+    process = decoder_process.of_this_thread()
+    looks = iter([[], [], [], [1]])  # what poll sees: nothing, three times
+    clock = itertools.count(0.0, 1000.0)
+    monkeypatch.setattr(process, "_ready", SimpleNamespace(poll=lambda _: next(looks)))
+    monkeypatch.setattr(decoder_process, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    assert process._is_readable(7) and not list(looks)
+    looks = iter([[]] * 9)
+    assert not process._is_readable(7) and len(list(looks)) == 5  # 4 looks of 2 seconds
 
 
 def test_a_process_that_was_killed_is_replaced() -> None:

@@ -29,21 +29,25 @@ class Pictures(NamedTuple):
     """The encoded pictures of a batch, and how to decode them."""
 
     rows: Array  # an `EncodedPicture` per sample; the caller owns the files they point to
-    colour: str  # a key of FORMATS
+    colour: str  # a key of FORMATS, unless somebody else decodes them
     fast_idct: bool
     library: Library
+    job: Callable[..., DecodeJob]  # makes the job; arguments as of DecodeJob
 
 
-def sample_kernel(code: CpuKernel, table: Array, moved: list[int], scratch: int | None) -> Kernel:
+def sample_kernel(
+    code: CpuKernel, table: Array, moved: list[int], pixels: list[int], scratch: int | None
+) -> Kernel:
     """The structure of a kernel; the caller keeps `code` alive.
 
-    `moved` are the columns whose addresses are relative to scratch memory; `scratch` is the column
-    for the address of the kernel's own scratch memory.
+    `moved` are the columns whose addresses are relative to scratch memory, and `pixels` those for
+    the decoded picture; `scratch` is the column for the address of the kernel's own scratch memory.
     """
     return Kernel(
         entry=code.address, table=pointer(c_int64.from_buffer(table.data)), width=table.shape[1],
         scratch=-1 if scratch is None else scratch,
         moved=(c_int64 * len(moved))(*moved), moved_count=len(moved),
+        pixels=(c_int64 * len(pixels))(*pixels), pixels_count=len(pixels),
     )  # fmt: skip
 
 
@@ -56,26 +60,36 @@ class DecodeJob:
 
     def __init__(
         self, pictures: Pictures, targets: Array, in_scratch: bool, kernels: list[Kernel],
-        between: int, state: Job | None = None,
+        between: int, state: Job | None = None, yields: bool = True,
     ) -> None:  # fmt: skip
         self._pictures = pictures
         rows = pictures.rows
         rows["target"] = targets
-        spec, form = FORMATS[pictures.colour]
+        spec, form = FORMATS.get(pictures.colour, (0, 0))
         # Others may want to see how far it is, and give memory for its state.
         self._job = Job() if state is None else state
         self._job.__init__(  # type: ignore[misc]
             next=0, count=len(rows), pictures=pointer(EncodedPicture.from_buffer(rows.data)),
             in_scratch=in_scratch, spec=spec, format=form, between=between,
             kernels=(Kernel * len(kernels))(*kernels), kernel_count=len(kernels),
+            yields=yields,
         )  # fmt: skip
         self._loop = loop(pictures.library.functions)
+
+    def prepare(self, threads: int) -> None:
+        """Tell how many threads will call `run`."""
 
     def run(self, scratch: int) -> None:
         """Process samples until none is left; no other thread may use `scratch` meanwhile."""
         own = decoder.of_thread(self._pictures.library, self._pictures.fast_idct)
         if own.is_good:
             self._loop(addressof(self._job), addressof(own.state), scratch)
+
+    def run_held(self, begin: int, end: int, scratch: int) -> None:
+        """Process those samples of [begin, end) whose pixels are held (structures.HELD)."""
+        part = Job.from_buffer_copy(self._job)
+        part.next, part.count, part.yields = begin, end, False
+        self._loop(addressof(part), 0, scratch)
 
     def left(self) -> list[int]:
         """Samples that fall back to Python; call it after all threads have returned."""

@@ -13,13 +13,15 @@ import numpy as np
 
 from .nvimgcodec_c import DecodeParams, ImageInfo, View
 
+HELD = -1  # the length of a picture whose pixels are at `data`, because somebody has decoded it
+
 
 class EncodedPicture(Structure):
     """An encoded picture, where to decode it to, and whether that is done."""
 
     _fields_ = (
         ("data", c_void_p),
-        ("length", c_int64),  # 0: the loop skips it, and Python decodes it
+        ("length", c_int64),  # 0: the loop skips it, and Python decodes it; or HELD
         ("target", c_void_p),  # address of the decoded pixels
         ("height", c_int64), ("width", c_int64), ("channels", c_int64),  # of the decoded pixels
         # The region to decode; the whole picture if `bottom` is 0.
@@ -41,6 +43,11 @@ class Kernel(Structure):
         ("scratch", c_int64),  # column for the address of its scratch memory; -1: none
         ("moved", POINTER(c_int64)),  # columns relative to the thread's scratch memory
         ("moved_count", c_int64),
+        (
+            "pixels",
+            POINTER(c_int64),
+        ),  # columns of the decoded picture, if in scratch memory
+        ("pixels_count", c_int64),
     )
 
 
@@ -56,6 +63,7 @@ class Job(Structure):
         ("between", c_int64),  # offset of the kernels' own scratch memory in the thread's
         ("kernels", POINTER(Kernel)),
         ("kernel_count", c_int64),
+        ("yields", c_bool),  # whether a thread lets others run after each picture
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from ...fusion.graph.shapes import Array, Shapes
 from ...fusion.graph.storage import Held, Storage
 from ...kernels.common import forks
 from ...kernels.cpu.decode_loop import nvimgcodec_c
-from ...kernels.cpu.decode_loop.job import Pictures
+from ...kernels.cpu.decode_loop.job import DecodeJob, Pictures
 from ...kernels.cpu.decode_loop.structures import PICTURE
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir import expr as ex
@@ -247,11 +247,6 @@ class Images:
     pictures. A header is None if it could not be read and failures are filled.
     """
 
-    run_length = 1
-
-    def prepare(self, begin: int, end: int) -> None:
-        """Samples [begin, end) will be decoded by this thread, in this order."""
-
     def __init__(
         self,
         headers: Headers,
@@ -348,7 +343,7 @@ class Images:
             rows["top"], rows["left"], rows["bottom"], rows["right"] = self.regions.T
             lengths[(rows["left"] == 0) & (rows["right"] == 1)] = 0  # see `_decodable`
         rows["data"], rows["length"] = encoded, lengths
-        return Pictures(rows, self.colour, self.fast_idct, library)
+        return Pictures(rows, self.colour, self.fast_idct, library, DecodeJob)
 
     def _region(self, sample: int) -> Region | None:
         return None if self.regions is None else tuple(self.regions[sample].tolist())

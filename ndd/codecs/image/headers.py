@@ -9,7 +9,7 @@ import numpy as np
 
 from ...fusion.graph.node import Node
 from ...fusion.graph.shapes import Array, Shapes
-from ...fusion.graph.storage import as_array, contiguous
+from ...fusion.graph.storage import address_of, as_array, contiguous
 from ...kernels.ir import dtypes as dt
 from ...kernels.ir.dtypes import DType
 from . import exif
@@ -119,6 +119,16 @@ def _no_image(data: Array) -> ValueError:
     )
 
 
+class PlainFiles(NamedTuple):
+    """Numbers of all files of a batch, as if they were plain JPEG files."""
+
+    addresses: Array
+    lengths: Array
+    sizes: Array  # height, width and channels of the stored picture
+    turns: Array  # as EXIF counts
+    others: dict[int, Header | None]  # headers of the other files
+
+
 class Headers(Sequence["Header | None"]):
     """The headers of a batch; None stands for one that could not be read.
 
@@ -196,6 +206,22 @@ class Headers(Sequence["Header | None"]):
         first = rows[known.argmax()] if known.any() else (1, 1, 1 if colour == "GRAY" else 3)
         rows[~known] = first
         return Shapes(rows)
+
+    @property
+    def plain(self) -> PlainFiles:
+        sizes = self._frames[:, : JpegFrame.exif_begin]
+        return PlainFiles(
+            self._storage.addresses, self._lengths, sizes, self._turns, self._others
+        )  # fmt: skip
+
+    def addresses(self, samples: Sequence[int] | Array) -> Array:
+        """Addresses of the files of some samples."""
+        found = self._storage.addresses[samples]
+        for k, sample in enumerate(samples if self._others else ()):
+            header = self._others.get(int(sample))
+            if header is not None:  # an animation is another file
+                found[k] = address_of(header.data)
+        return found
 
     def native_lengths(self) -> Array:
         """Sizes of the files that the native loop can decode; 0 for all others."""

@@ -36,8 +36,6 @@ class Clip(NamedTuple):
 class Videos:
     """The videos of a batch; decodes frames of them, each in any thread."""
 
-    run_length = 1  # how many videos a thread should take at once
-
     def __init__(
         self,
         clips: Sequence[Clip],
@@ -50,9 +48,6 @@ class Videos:
         self.failed = failed  # takes a sample that cannot be decoded, and why
         self.window = window  # (first frame and row, how many of each) of every result
         self._threads = threading.local()
-
-    def prepare(self, begin: int, end: int) -> None:
-        """Tells which videos a thread will decode next."""
 
     def windowed(self, start: Array, size: Array) -> Videos:
         """The same videos, restricted to some frames and rows of each."""

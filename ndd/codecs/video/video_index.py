@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...fusion.graph.shapes import Array
+from ...kernels.common.memo import made_once
 from ..image.limits import check_pixels
 from .claims import check_claims
 from .library import av_module, opened, reason
@@ -63,7 +63,7 @@ class VideoIndex:
         """What is the same for all videos that an encoder made with the same settings."""
         return self.codec, self.tag, self.extradata
 
-    @cached_property
+    @made_once
     def packet_frame(self) -> Array:
         """The frame of each packet; -1 if it shows none."""
         found = np.full(len(self.packet_at), -1, np.int64)

@@ -7,9 +7,9 @@ only numbers and a text, and the process that asked checks them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,13 @@ from ....fusion.graph.shapes import Array
 from ....kernels.cpu.decode_loop.structures import PICTURE, Job
 from ..headers import COLOURS, NATIVE, Header
 
+# Plain JPEG files are the first ones: their requests are made without a `Facts`.
 CODECS = ("jpeg", "png", "bmp", "tiff", "webp", "jpeg2k", "pnm")
 DTYPES = tuple(NATIVE.values())
 COLOUR_NAMES = tuple(COLOURS)
 MAX_TEXT = 1000
-NO_FILE = np.zeros(0, np.uint8)
 MOST_AT_ONCE = 16  # pictures of a group
+SLOTS = 2  # groups that a decoder process has at once
 # The first bytes of the block of pixels tell how far the decoder process is.
 PROGRESS_BYTES = 4096
 _STATE_AT, _ROWS_AT = 64, 1024
@@ -105,24 +106,27 @@ class Facts(NamedTuple):
         return Header(codec, *size, dtype, bool(self.is_cmyk), self.orientation, data)
 
 
-class Request(NamedTuple):
-    """A task: the file lies in one block of shared memory, and its pixels go to another."""
+# A task: the file lies in one block of shared memory, and its pixels go to another.
+REQUEST = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "task",
+            *("begin", "length"),  # where the file lies in its block
+            *("target", "nbytes"),  # where the pixels go
+            *("inbox", "outbox"),  # sizes of the blocks, which may have grown
+            *("colour", "fast_idct"),
+            *("top", "left", "bottom", "right"),  # the region, if `bottom` is positive
+            *("rows", "columns", "depth"),  # extents of the pixels to write
+            *Facts._fields,
+        )
+    ]
+)  # fmt: skip
 
-    task: int
-    begin: int = 0  # where the file lies in its block
-    length: int = 0
-    target: int = 0  # where the pixels go
-    inbox: int = 0  # sizes of the blocks, which may have grown
-    outbox: int = 0
-    colour: int = 0
-    fast_idct: int = 0
-    top: int = 0  # the region, if `bottom` is not negative
-    left: int = 0
-    bottom: int = -1
-    right: int = -1
-    rows: int = 0  # extents of the pixels to write
-    columns: int = 0
-    depth: int = 0
+
+def facts_of(request: Any) -> Facts:
+    """The header in a request."""
+    return Facts(*(int(request[name]) for name in Facts._fields))
 
 
 class Reply(NamedTuple):
@@ -133,23 +137,20 @@ class Reply(NamedTuple):
     text: str
 
 
-_REQUEST = struct.Struct(f"<{len(Request._fields) + len(Facts._fields)}q")
 _REPLY = struct.Struct(f"<{1 + len(Facts._fields)}qH")  # the text follows
 _COUNT = struct.Struct("<q")
 
 
-def packed_group(requests: Sequence[tuple[Request, Facts]]) -> bytes:
+def packed_group(requests: Array) -> bytes:
     """A message with the requests of a group, which are replied to together."""
-    packed = [_REQUEST.pack(*request, *facts) for request, facts in requests]
-    return b"".join([_COUNT.pack(len(packed)), *packed])
+    return _COUNT.pack(len(requests)) + requests.tobytes()
 
 
-def unpacked_group(read: Callable[[int], bytes]) -> list[tuple[Request, Facts]]:
+def unpacked_group(read: Callable[[int], bytes]) -> Array:
     """The next group; empty at the end. `read` gives this many bytes, or none at the end."""
     head = read(_COUNT.size)
-    data = read(_COUNT.unpack(head)[0] * _REQUEST.size) if head else b""
-    cut = len(Request._fields)
-    return [(Request(*n[:cut]), Facts(*n[cut:])) for n in _REQUEST.iter_unpack(data)]
+    data = read(_COUNT.unpack(head)[0] * REQUEST.itemsize) if head else b""
+    return np.frombuffer(data, REQUEST)
 
 
 DONE = Reply(True, Facts(), "")
