@@ -123,8 +123,8 @@ def read_batches(plan: EpochPlan, samples: Samples, step: int, item: int) -> lis
 def _read_parts(samples: Samples, parts: list[list[int]]) -> list[Content]:
     """Read several batches, together if no sample comes twice."""
     read_many = getattr(samples, "read_many", None)
-    whole = [*chain.from_iterable(parts)] if len(parts) > 1 and read_many else []
-    if not whole or len(set(whole)) != len(whole):
+    whole = [*chain.from_iterable(parts)]
+    if len(parts) == 1 or read_many is None or len(set(whole)) != len(whole):
         return [read_batch(samples, part) for part in parts]
     made = read_many(whole)
     ends = [*accumulate(map(len, parts))]
