@@ -54,7 +54,7 @@ def _computes_positions(spec: KernelSpec) -> bool:
     return not ops.isdisjoint(_COMPUTED) and "eq" not in ops
 
 
-def _is_of_bytes(spec: KernelSpec, values: Sequence[Expr]) -> bool:
+def _is_of_bytes(spec: KernelSpec, values: list[Expr]) -> bool:
     """Whether each value varies with one 8-bit load only, which is read where the loops are."""
     depths: dict[Expr, int] = {}
     for e in walk(values):

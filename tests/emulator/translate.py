@@ -552,8 +552,25 @@ def _atom(f: _Function, i: Instruction) -> None:
         f.set(i.operands[0], old, bits)
 
 
+def _packed_setp(f: _Function, i: Instruction, kind: str) -> None:
+    """`setp.lt.f16x2 p|q, a, b`: p is of the lower halves, q of the upper ones."""
+    targets, bits = i.operands[0].split("|"), WIDTHS[kind]
+    if kind not in FLOATS or len(i.parts) != 3 or len(targets) != 2:
+        raise UnknownPtx(i.text)
+    wholes = [f.get(o, 2 * bits) for o in i.operands[1:3]]
+    for k, target in enumerate(targets):
+        shifted = [f.new(f"lshr i{2 * bits} {w}, {k * bits}") for w in wholes]
+        halves = [f.new(f"trunc i{2 * bits} {v} to i{bits}") for v in shifted]
+        a, b = (f.as_float(v, kind, []) for v in halves)
+        compared = f"fcmp {COMPARISONS[i.parts[1]][2]} {FLOATS[kind][0]} {a}, {b}"
+        f.set(target.strip(), f.new(compared), 1)
+
+
 def _setp(f: _Function, i: Instruction) -> None:
     kind, compare = i.parts[-1], i.parts[1]
+    if PACKED.fullmatch(kind):
+        _packed_setp(f, i, kind[:-2])
+        return
     flags, bits = list(i.parts[2:-1]), WIDTHS[i.parts[-1]]
     a, b = (f.get(o, bits) for o in i.operands[1:3])
     if kind in FLOATS:
