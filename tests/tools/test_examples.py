@@ -55,6 +55,17 @@ def test_the_guide_is_complete():
     assert set(GUIDE) == set(SMALL) == set(SAYS)
 
 
+def test_every_example_is_tested_and_linked():
+    tests = "".join(
+        p.read_text() for p in (Path(__file__), EXAMPLES.parent / "tests/integrations/test_jax.py")
+    )
+    front = (EXAMPLES.parent / "README.md").read_text()
+    for path in sorted(EXAMPLES.glob("*.py")):
+        if path.stem != "data" and path.stem not in GUIDE:  # `data` is what the others share
+            assert re.search(rf"['\"]{path.stem}(\.py)?['\"]", tests), path.name
+            assert f"examples/{path.name})" in front, path.name
+
+
 @pytest.mark.parametrize("name", GUIDE)
 def test_guide(run, device, name):
     text = run(name, f"{SMALL[name]} --size 16 --device {device}")
@@ -97,6 +108,14 @@ def test_speech_learns(run, tmp_path):
     accuracies = [float(a) for a in re.findall(r"accuracy (\d\.\d+)", text)]
     assert len(accuracies) == 4 and accuracies[-1] > 0.75, text
     assert (tmp_path / "words.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_clips_are_told_apart_by_their_motion(run, tmp_path, one_torch_thread):
+    """Guessing would be right for a third of the clips, and so would be a look at single frames."""
+    text = run("video", f"--per-move 12 --epochs 4 --picture {tmp_path / 'clips.png'}")
+    accuracies = [float(a) for a in re.findall(r"accuracy (\d\.\d+)", text)]
+    assert len(accuracies) == 4 and accuracies[-1] > 0.85, text
+    assert (tmp_path / "clips.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_custom_stream_says_that_there_is_no_gpu(run, monkeypatch):
