@@ -34,7 +34,8 @@ UNROLLED_BLOCK = 512
 COMPUTED_BLOCK = 128
 # Maths in float64 takes two registers per number. log(exp(x) + 1) takes 100, 60 and 39 registers at
 # 1024, 512 and 256 points (modelled occupancy on sm_80: .25, .50, .75); sin, cos and atan2 in one
-# kernel take 128, 68 and 44. With two points per thread, float32 is still loaded 8 bytes at once.
+# kernel take 128, 68 and 44; `box_encoder(offset=True)` 160 and 62 at 1024 and 256. With two points
+# per thread, float32 is still loaded 8 bytes at once.
 DOUBLE_BLOCK, DOUBLE_COST = 256, 16
 # Samples of equal size share programs if each would fill less than this part of a program.
 PACKED_FILL = 0.5
@@ -244,9 +245,9 @@ def block_of(spec: KernelSpec) -> int:
         return own
     if any(e.op in ("fetch", "call", "stepped") for e in walk(spec.values)):
         return COMPUTED_BLOCK
-    if render.is_flat(spec) and _computes_in_double(spec):
-        return DOUBLE_BLOCK
-    return FLAT_BLOCK if len(spec.static_points) == 1 else UNROLLED_BLOCK
+    if len(spec.static_points) > 1:
+        return UNROLLED_BLOCK
+    return DOUBLE_BLOCK if _computes_in_double(spec) else FLAT_BLOCK
 
 
 def _computes_in_double(spec: KernelSpec) -> bool:

@@ -287,6 +287,7 @@ PROGRAMS: dict[str, tuple[list[Any], str | None, Program]] = {
     "flip of shorts": (SHORTS, "HWC", lambda x: ndd.flip(x) | 1),
     "resize of shorts": (SHORTS, "HWC", lambda x: ndd.resize(x, size=[4, 6])),
     "box_encoder": (CORNERS, None, lambda x: _encoded(x)),
+    "box_encoder offsets": (CORNERS, None, lambda x: _encoded(x, offset=True)),
     "cast_like": floats(lambda x: ndd.cast_like(x * 9, ndd.zeros(shape=[1], dtype=ndd.int16))),
     "ones_like": floats(lambda x: ndd.ones_like(x) - x),
     "element_extract": (VOLUMES, "FHWC", lambda x: ndd.element_extract(x, element_map=[0]) + 1),
@@ -308,10 +309,12 @@ def _converted(x: Any, source: str, target: str) -> Any:
     )
 
 
-def _encoded(x: Any) -> Any:
+def _encoded(x: Any, **arguments: Any) -> Any:
     labels = ndd.batch([np.arange(1, len(boxes) + 1, dtype=np.int32) for boxes in CORNERS])
     anchors = [0.0, 0.0, 0.5, 0.5, 0.2, 0.1, 0.7, 0.9, 0.4, 0.4, 0.45, 0.5]
-    return ndd.box_encoder(x, labels.to_device(x.device), anchors=anchors, criteria=0.3)[0]
+    return ndd.box_encoder(
+        x, labels.to_device(x.device), anchors=anchors, criteria=0.3, **arguments
+    )[0]
 
 
 def all_kernels() -> list[KernelSpec]:
