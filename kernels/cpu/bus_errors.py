@@ -57,7 +57,7 @@ _free = [*range(MAPS)]
 _is_installed: list[bool] = []
 # Maps of more bytes than this do not stay resident: taking away 1 GB takes 10 ms.
 RESIDENT_BYTES = 1 << 30
-_looked_at = [0]  # bytes since pages were taken away
+_looked_at: Array = np.zeros(1, np.int64)  # bytes since pages were taken away
 _lock = forks.lock()
 
 _SOURCE = """

@@ -103,10 +103,10 @@ def _noted(result: Any, inputs: Sequence[Node]) -> _Graph | None:
         else:
             stack.append((node, True))
             stack += [(i, False) for i in node.inputs]
-    places = {id(n): k for k, n in enumerate((*inputs, *constants, *order))}
+    places = {n: k for k, n in enumerate((*inputs, *constants, *order))}
     made = tuple(
         _Made(
-            n.op, n.definition.kind, tuple(places[id(i)] for i in n.inputs), n.params, n.shapes,
+            n.op, n.definition.kind, tuple(places[i] for i in n.inputs), n.params, n.shapes,
             n.dtype, n.layout, n.batch,
         )
         for n in order

@@ -265,6 +265,7 @@ REGISTRIES = {
     ("kernels/cpu/bus_errors.py", "_chain"): "a table of fixed size that a signal handler reads",
     ("kernels/cpu/bus_errors.py", "_free"): "the rows of that table that are not in use",
     ("kernels/cpu/bus_errors.py", "_is_installed"): "one at most",
+    ("kernels/cpu/bus_errors.py", "_looked_at"): "one number",
     ("kernels/cpu/helpers.py", "_loaded"): "native code that kernels are linked with",
     ("kernels/gpu/kernel.py", "linecache.cache"): "Python's: Triton looks for the text there",
     ("ndd/cli/explain.py", "executor.observers"): "for the time of a block",
