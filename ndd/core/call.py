@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,11 +11,13 @@ from ..fusion.graph import build
 from ..fusion.graph.doubts import picked
 from ..fusion.graph.node import Definition, Node
 from ..fusion.graph.shapes import Shapes
+from ..fusion.kinds.base import Kind
 from ..kernels.common import trace
 from ..kernels.ir import expr as ex
+from ..kernels.ir.dtypes import DType
 from ..kernels.ir.expr import Expr
 from ..loop.calls import site_of_caller
-from . import enumerations, framewise
+from . import convert, enumerations, framewise
 from .arguments import ARG_DTYPES, geometry_argument, kernel_argument
 from .batch import Batch
 from .choices import PLAIN, choices_of
@@ -232,6 +234,10 @@ def _check_draws(op: OpDef, others: Sequence[Any], count: int) -> None:
 
 def _pointwise(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int | None) -> Node:
     """The node of a pointwise op."""
+    facts = _plain_facts(op, nodes, others) if ordinal is None else None
+    known: PlainCall | None = None if facts is None else op.known_calls.get(facts)
+    if known is not None:
+        return known.node(op.name, nodes[0], others)
     args, given, computed = _numbers(op, others)
     count = _count_of(op, nodes, computed, others)
     if ordinal is not None:
@@ -243,16 +249,66 @@ def _pointwise(op: OpDef, nodes: list[Node], others: Sequence[Any], ordinal: int
     if len(nodes) == 1 and (count is None or x.count == count):
         key = _kind_key(op, x, args, others)
         kind = None if key is None else op.known_kinds.get(key)
-    if kind is not None:
-        is_batch = count is not None
-        definition = Definition(kind, (x, *given))
-        return Node(op.name, definition, x.shapes, kind.expr.dtype, x.layout, is_batch, x.device)
-    choices = choices_of(op, others)
-    statics = tuple([choices[p.name] for p in op.statics])
-    node = _pointwise_node(op, nodes, args, statics, count)
-    if key is not None:
-        op.known_kinds[key] = node.definition.kind
-    return node
+    if kind is None:
+        choices = choices_of(op, others)
+        statics = tuple([choices[p.name] for p in op.statics])
+        node = _pointwise_node(op, nodes, args, statics, count)
+        if key is not None:
+            op.known_kinds[key] = node.definition.kind
+        return node
+    if facts is not None and facts[:3] in op.accepted:
+        op.known_calls[facts] = PlainCall.like(op, kind, args)
+    is_batch = count is not None
+    definition = Definition(kind, (x, *given))
+    return Node(op.name, definition, x.shapes, kind.expr.dtype, x.layout, is_batch, x.device)
+
+
+_NUMBERS = {bool, int, float}
+
+
+class PlainCall(NamedTuple):
+    """What calls with plain numbers have in common, if all their types and choices are equal."""
+
+    kind: Kind
+    dtype: DType
+    # Of each number: its place, its type for us and for the kernel, the default, and its node.
+    numbers: tuple[tuple[int, type, DType, Any, Node | None], ...]
+
+    @classmethod
+    def like(cls, op: OpDef, kind: Any, args: Sequence[Node | None]) -> PlainCall:
+        numbers: list[tuple[int, type, DType, Any, Node | None]] = [
+            (k, p.type, ARG_DTYPES[p.type], p.default, op.default_args.get(k))
+            for (k, p), node in zip(op.arg_slots, args, strict=True)
+            if node is not None
+        ]
+        return cls(kind, kind.expr.dtype, tuple(numbers))
+
+    def node(self, op: str, x: Node, others: Sequence[Any]) -> Node:
+        """The node of such a call."""
+        given = [x]
+        for k, of, dtype, default, usual in self.numbers:
+            value = others[k]
+            if usual is None or value is not default:
+                usual = convert.const_scalar(of(value), dtype)
+            given.append(usual)
+        definition = Definition(self.kind, tuple(given))
+        return Node(op, definition, x.shapes, self.dtype, x.layout, x.batch, x.device)
+
+
+def _plain_facts(op: OpDef, nodes: Sequence[Node], others: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Types and choices of a call with plain numbers; None for other calls."""
+    x = nodes[0]
+    if len(nodes) != 1 or others[-2] is not None:
+        return None
+    types: list[Any] = [*map(type, others)]
+    for k, p in op.arg_slots:
+        if types[k] not in _NUMBERS and others[k] is not p.default:
+            return None
+    for k, p in op.static_slots:
+        types[k] = others[k]
+        if others[k] is not p.default and type(others[k]) not in PLAIN:
+            return None
+    return (x.dtype.name, x.layout, x.rank, *types)
 
 
 def _numbers(op: OpDef, others: Sequence[Any]) -> tuple[list[Node | None], list[Node], list[Node]]:

@@ -170,6 +170,7 @@ class OpDef:
         self.default_args: Memo[int, Any] = Memo(f"default arguments of {self.name}", 256)
         self.accepted: Memo[Any, bool] = Memo(f"data of {self.name}", 256)
         self.known_kinds: Memo[Any, Any] = Memo(f"kinds of {self.name}", 1024)
+        self.known_calls: Memo[Any, Any] = Memo(f"calls of {self.name} with plain numbers", 1024)
 
 
 OPS: dict[str, OpDef] = {}
