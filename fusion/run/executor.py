@@ -159,7 +159,8 @@ class Executor:
             # Two steps, each atomic, because other threads keep adding to the list.
             pending = self._pending[:]
             del self._pending[: len(pending)]
-            roots = live_sinks(pending)
+            # The value of a single call that is wanted at once needs no search.
+            roots = pending if pending == [wanted] else live_sinks(pending)
         if wanted is not None and wanted not in roots:
             roots.append(wanted)
         if roots:
