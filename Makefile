@@ -53,7 +53,7 @@ $(VENV)/.photos: | $(PY)
 demo: $(VENV)/.core $(VENV)/.photos
 	$(PY) -m ndd demo --photos $(VENV)/photos $(DEMO_ARGS)
 
-# Some tests wait for processes that they started, so three workers keep two cores busy: 15 minutes, 18 to 20 with two.
+# Some tests wait for processes that they started, so three workers keep two cores busy: 13 minutes.
 # Workers start with neighbouring tests, which share kernels; whoever has finished takes from the others.
 test: $(VENV)/.test
 	$(PY) -m pytest -q -n $(JOBS) --dist=worksteal $(PYTEST_ARGS)
